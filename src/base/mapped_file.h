@@ -1,0 +1,30 @@
+// A file mapped read-only into memory. Pages are read on first use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+namespace spa {
+
+class MappedFile {
+ public:
+  // Throws Error if the file cannot be opened or is not a regular file.
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  // Gives the pages that lie wholly inside `range` back to the system; reading them again is
+  // correct but goes to the file. For data that has been repacked.
+  void Release(std::span<const std::byte> range) const;
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace spa

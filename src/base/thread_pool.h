@@ -1,0 +1,60 @@
+// One fixed set of worker threads. ParallelFor is the only way the engine uses more than one core:
+// it hands out task indices, never parts of a sum, so results do not depend on the thread count.
+// One caller at a time; calls do not nest.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace spa {
+
+class ThreadPool {
+ public:
+  // num_threads counts the calling thread; 0 means one per available core.
+  explicit ThreadPool(size_t num_threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  size_t num_threads() const { return workers_.size() + 1; }
+
+  // Calls fn(task) or fn(task, thread) for every task in [0, num_tasks), in any order, and returns
+  // when all are done. `thread` is in [0, num_threads()): an index for per-thread scratch.
+  template <typename Fn>
+  void ParallelFor(size_t num_tasks, const Fn& fn) {
+    const auto call = [](const void* context, size_t task, size_t thread) {
+      const Fn& f = *static_cast<const Fn*>(context);
+      if constexpr (std::is_invocable_v<const Fn&, size_t, size_t>) {
+        f(task, thread);
+      } else {
+        f(task);
+      }
+    };
+    Run(num_tasks, call, &fn);
+  }
+
+ private:
+  using Call = void (*)(const void* context, size_t task, size_t thread);
+  void Run(size_t num_tasks, Call call, const void* context);
+  void WorkerLoop(size_t thread);
+  void Drain(size_t thread);
+
+  std::vector<std::thread> workers_;
+  Call call_ = nullptr;
+  const void* context_ = nullptr;
+  size_t num_tasks_ = 0;
+  std::atomic<bool> stop_{false};
+  alignas(64) std::atomic<uint64_t> generation_{0};  // bumped to start a job
+  alignas(64) std::atomic<size_t> next_task_{0};
+  alignas(64) std::atomic<size_t> busy_workers_{0};
+};
+
+// Cores this process may run on.
+size_t NumCores();
+
+}  // namespace spa

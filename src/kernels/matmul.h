@@ -1,0 +1,80 @@
+// y = x W^T for the model's weights: the one place where a step spends its time.
+//
+// A weight matrix is packed once, at load time, into the form its kernel streams; packing keeps the
+// stored values exactly. Each output element is accumulated over the inputs in one fixed order, so
+// it does not depend on how many rows x has, which other rows those are, or on the thread count.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/dtype.h"
+#include "base/matrix.h"
+#include "base/thread_pool.h"
+
+namespace spa {
+
+// A weight matrix as it lies in a file. Row r of the matrix is stored row row_order[r]; an empty
+// row_order means as stored.
+struct MatrixSource {
+  DType dtype = DType::kF32;
+  size_t rows = 0;  // outputs
+  size_t cols = 0;  // inputs
+  const std::byte* data = nullptr;
+  std::span<const uint32_t> row_order = {};
+
+  const std::byte* Row(size_t row) const {
+    return data + (row_order.empty() ? row : row_order[row]) * RowBytes(dtype, cols);
+  }
+};
+
+class PackedMatrix {
+ public:
+  PackedMatrix();
+  PackedMatrix(const MatrixSource& source, ThreadPool& pool);
+  PackedMatrix(PackedMatrix&&) noexcept;
+  PackedMatrix& operator=(PackedMatrix&&) noexcept;
+  ~PackedMatrix();
+
+  size_t rows() const;   // outputs
+  size_t cols() const;   // inputs
+  DType dtype() const;   // the stored type it was packed from
+  size_t bytes() const;  // memory held
+
+  struct Panels;  // the packed form; private to kernels/
+  const Panels& panels() const { return *panels_; }
+
+ private:
+  std::unique_ptr<Panels> panels_;
+};
+
+// The left operand: rows of activations, and the int8 form of them that quantised weights want,
+// made once on first need and shared by all products of the same rows (q, k, v; gate, up).
+// Buffers are reused across Set calls. Not thread-safe.
+class Activations {
+ public:
+  Activations();
+  ~Activations();
+  Activations(Activations&&) noexcept;
+  Activations& operator=(Activations&&) noexcept;
+
+  // x must stay valid and unchanged until the last MatMul that uses it.
+  void Set(MatView<const float> x);
+  MatView<const float> x() const { return x_; }
+
+  struct Int8Rows;  // private to kernels/
+  const Int8Rows& int8_rows(ThreadPool& pool);
+
+ private:
+  MatView<const float> x_;
+  bool int8_ready_ = false;
+  std::unique_ptr<Int8Rows> int8_;
+};
+
+// y[i, o] = sum_c x[i, c] W[o, c] (+ bias[o] if bias is not null).   y: [x.rows, w.rows]
+void MatMul(Activations& x, const PackedMatrix& w, MatView<float> y, ThreadPool& pool,
+            const float* bias = nullptr);
+
+}  // namespace spa
