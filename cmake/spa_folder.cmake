@@ -8,7 +8,32 @@ function(spa_folder name)
   set(root ${CMAKE_BINARY_DIR}/include/${name})
   file(MAKE_DIRECTORY ${root})
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src/${name} ${root}/${name} SYMBOLIC)
+  if(NOT sources)  # bootstrap only
+    add_library(spa_${name} INTERFACE)
+    target_include_directories(spa_${name} INTERFACE ${root})
+    target_link_libraries(spa_${name} INTERFACE ${ARG_LINK})
+    return()
+  endif()
   add_library(spa_${name} STATIC ${sources})
   target_include_directories(spa_${name} PUBLIC ${root})
   target_link_libraries(spa_${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE})
+endfunction()
+
+# spa_embed_model(NAME FILE) compiles FILE into spa_NAME as the bytes between
+# spa_embedded_model_begin and spa_embedded_model_end.
+function(spa_embed_model name file)
+  set(source ${CMAKE_BINARY_DIR}/embedded_model.S)
+  file(CONFIGURE OUTPUT ${source} @ONLY CONTENT [[
+    .section .rodata
+    .balign 64
+    .global spa_embedded_model_begin
+spa_embedded_model_begin:
+    .incbin "@file@"
+    .global spa_embedded_model_end
+spa_embedded_model_end:
+    .byte 0
+    .section .note.GNU-stack,"",%progbits
+]])
+  set_source_files_properties(${source} PROPERTIES OBJECT_DEPENDS ${file})
+  target_sources(spa_${name} PRIVATE ${source})
 endfunction()

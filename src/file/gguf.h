@@ -4,11 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -37,6 +38,9 @@ class GgufFile : public TensorFile {
   // Keys in file order, for printing and copying.
   const std::vector<std::pair<std::string, GgufValue>>& metadata() const { return metadata_; }
 
+  // metadata()[index] as the file stores it: key, type and value, with the original widths.
+  std::span<const std::byte> encoded(size_t index) const { return encoded_[index]; }
+
   // nullptr if absent.
   const GgufValue* FindValue(std::string_view key) const;
   // nullopt if absent; Error naming the key if the type is another. Integer widths convert.
@@ -54,6 +58,7 @@ class GgufFile : public TensorFile {
   std::string name_;
   uint32_t version_ = 0;
   std::vector<std::pair<std::string, GgufValue>> metadata_;
+  std::vector<std::span<const std::byte>> encoded_;
   std::vector<Tensor> tensors_;
 };
 

@@ -11,7 +11,7 @@
 namespace spa {
 
 struct ChatMessage {
-  std::string role;  // system, user, assistant
+  std::string role;  // system (or developer, the same), user, assistant
   std::string content;
 };
 
@@ -21,11 +21,12 @@ enum class ChatFormat { kLlada, kDream };
 // Throws Error if it has neither (a base model: use plain prompts).
 ChatFormat DetectChatFormat(const Tokenizer& tokenizer);
 
-// The whole prompt, ending with the assistant's header.
+// The whole prompt, ending with the assistant's header. Throws Error for another role or an empty
+// conversation.
 std::vector<TokenId> EncodeChat(const Tokenizer& tokenizer, ChatFormat format,
                                 const std::vector<ChatMessage>& messages);
 
-// The ids that end an assistant's turn: end of text and end of turn.
+// The ids that end an assistant's turn: end of text and end of turn. No id twice.
 std::vector<TokenId> StopIds(const Tokenizer& tokenizer);
 
 }  // namespace spa

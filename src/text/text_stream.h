@@ -3,30 +3,29 @@
 // that could change later.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "text/tokenizer.h"
+#include "text/unicode.h"  // ToValidUtf8
 
 namespace spa {
 
 class TextStream {
  public:
+  // The tokenizer must outlive the stream.
   explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
 
   // Takes the tokens that follow those already taken; returns the new text (possibly empty).
   // Control tokens add nothing.
   std::string Append(const std::vector<TokenId>& ids);
-  // The rest: bytes of a character that never completed become U+FFFD.
+  // The rest: bytes of a character that never completed become U+FFFD. All texts returned, joined,
+  // equal Tokenizer::Decode of all tokens taken. The stream can then be used again.
   std::string Finish();
 
  private:
   const Tokenizer* tokenizer_;
   std::string pending_;  // at most 3 bytes of an unfinished character
 };
-
-// Replaces every invalid byte sequence by U+FFFD (one per maximal invalid subpart).
-std::string ToValidUtf8(std::string_view bytes);
 
 }  // namespace spa

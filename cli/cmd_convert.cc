@@ -1,0 +1,109 @@
+// spa convert, quantize, synth: write GGUF files.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "engine/write_model.h"
+
+namespace spa::cli {
+namespace {
+
+std::vector<std::string> TypeNames() {
+  std::vector<std::string> names;
+  for (const DType dtype : EncodableTypes()) names.emplace_back(Info(dtype).name);
+  return names;
+}
+
+DType TypeFromName(const std::string& name) {
+  const auto dtype = ParseDType(name);
+  if (!dtype || std::ranges::find(EncodableTypes(), *dtype) == EncodableTypes().end()) {
+    throw Error("cannot write the type '{}': choose from {}", name, fmt::join(TypeNames(), ", "));
+  }
+  return *dtype;
+}
+
+struct Flags {
+  std::string in, out, type, shape = "llada-8b";
+  size_t threads = 0, layers = 0;
+  uint64_t seed = 0;
+
+  void AddThreads(CLI::App& command) {
+    command.add_option("-t,--threads", threads, "Threads to use (default: one per core)")
+        ->check(CLI::Range(1, 1024))->type_name("N");
+  }
+};
+
+void ReportWritten(const std::string& path) {
+  fmt::print("{}: {}\n", path,
+             FormatBytes(static_cast<double>(std::filesystem::file_size(path))));
+}
+
+void Write(const Flags& flags) {
+  ProgressBar bar;
+  ThreadPool pool(flags.threads);
+  const ModelFile model = ModelFile::Open(flags.in);
+  WriteOptions options;
+  if (!flags.type.empty()) options.dtype = TypeFromName(flags.type);
+  options.progress = [&](std::string_view what, double share) { bar.Show(what, share); };
+  WriteModel(model, flags.out, options, pool);
+  bar.Clear();
+  ReportWritten(flags.out);
+}
+
+void Synthesize(const Flags& flags) {
+  ProgressBar bar;
+  ThreadPool pool(flags.threads);
+  const auto dtype = ParseDType(flags.type);
+  if (!dtype) throw Error("there is no tensor type '{}'", flags.type);
+  WriteSynthetic(NamedShape(flags.shape, flags.layers), *dtype, flags.seed, flags.out,
+                 [&](std::string_view what, double share) { bar.Show(what, share); }, pool);
+  bar.Clear();
+  ReportWritten(flags.out);
+}
+
+}  // namespace
+
+void AddConvert(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      app.add_subcommand("convert", "Write a Hugging Face folder as one GGUF file");
+  command->add_option("folder", flags->in, "Hugging Face folder")->required();
+  command->add_option("out", flags->out, "GGUF file to write")->required();
+  command->add_option("--type", flags->type,
+                      fmt::format("Type of the matrices: {} (default: as stored)",
+                                  fmt::join(TypeNames(), ", ")));
+  flags->AddThreads(*command);
+  command->footer("Example:\n  spa convert LLaDA-8B-Instruct/ llada-8b-bf16.gguf");
+  command->callback([flags] { Write(*flags); });
+}
+
+void AddQuantize(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("quantize", "Re-encode a model's matrices");
+  command->add_option("in", flags->in, "GGUF file or Hugging Face folder")->required();
+  command->add_option("out", flags->out, "GGUF file to write")->required();
+  command->add_option("type", flags->type, fmt::format("{}", fmt::join(TypeNames(), ", ")))
+      ->required();
+  flags->AddThreads(*command);
+  command->footer("Example:\n  spa quantize llada-8b-bf16.gguf llada-8b-q4_0.gguf Q4_0");
+  command->callback([flags] { Write(*flags); });
+}
+
+void AddSynth(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  flags->type = "Q4_0";
+  CLI::App* command = app.add_subcommand(
+      "synth", "Write a model of a true shape with random weights, for speed work");
+  command->add_option("out", flags->out, "GGUF file to write")->required();
+  command->add_option("--shape", flags->shape, "llada-8b (default) or dream-7b");
+  command->add_option("--type", flags->type, "Type of the matrices (default Q4_0)");
+  command->add_option("--layers", flags->layers, "Cut to this many layers (default: all)")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--seed", flags->seed, "Seed of the weights (default 0)");
+  flags->AddThreads(*command);
+  command->footer("Example:\n  spa synth llada-4-layers.gguf --layers 4 --type Q4_K");
+  command->callback([flags] { Synthesize(*flags); });
+}
+
+}  // namespace spa::cli

@@ -1,0 +1,117 @@
+// spa generate: one answer.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/watch.h"
+
+namespace spa::cli {
+namespace {
+
+struct Flags {
+  ModelFlags model;
+  DecodeFlags decode;
+  CacheFlags cache;
+  std::string prompt, system, file, ids_file;
+  bool raw = false, watch = false, json = false;
+};
+
+std::vector<TokenId> PromptIds(const Flags& flags, const Engine& engine) {
+  if (!flags.ids_file.empty()) return ReadIds(flags.ids_file);
+  std::string text = flags.prompt;
+  if (text.empty()) text = ReadText(flags.file.empty() ? "-" : flags.file);
+  if (text.empty()) throw Error("the prompt is empty: give one with -p TEXT, -f FILE or on stdin");
+  if (flags.raw) return engine.Encode({.messages = {}, .text = text});
+  Prompt prompt;
+  if (!flags.system.empty()) prompt.messages.push_back({"system", flags.system});
+  prompt.messages.push_back({"user", text});
+  return engine.Encode(prompt);
+}
+
+void PrintJson(const GenerationReport& report) {
+  const nlohmann::ordered_json json = {
+      {"text", report.text},
+      {"ids", report.ids},
+      {"finish_reason", report.ended ? "stop" : "length"},
+      {"prompt_tokens", report.prompt_tokens},
+      {"generated_tokens", report.generated_tokens},
+      {"steps", report.steps},
+      {"seconds", report.seconds},
+      {"ttft_seconds", report.ttft_seconds},
+      {"tokens_per_second", report.tokens_per_second},
+      {"rows_computed", report.rows_computed},
+      {"rows_total", report.rows_total},
+      {"cache", report.cache},
+      {"cache_bytes", report.cache_bytes},
+      {"peak_memory_bytes", report.peak_memory_bytes},
+  };
+  PrintLine(json.dump());
+}
+
+void Run(const Flags& flags) {
+  const auto engine = flags.model.Load();
+  const DecodeOptions options = flags.decode.Resolve(*engine);
+  const CacheSpec cache = flags.cache.Spec();
+  ProgressBar bar;
+  engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
+  const PolicyFactory policy = engine->PrepareCache(cache);
+  bar.Clear();
+  std::vector<std::unique_ptr<Generation>> generations;
+  generations.push_back(engine->Start(PromptIds(flags, *engine), options, policy));
+  Watch watch;
+  const auto reports = engine->Run(generations, cache, [&](size_t, Generation& generation) {
+    if (flags.watch) {
+      watch.Show(*engine, generation.decoder());
+    } else if (!flags.json) {
+      bar.Show("decoding", static_cast<double>(generation.decoder().steps()) /
+                               static_cast<double>(options.steps));
+    }
+  });
+  bar.Clear();
+  watch.Finish();
+  const GenerationReport& report = reports.front();
+  if (flags.json) {
+    PrintJson(report);
+    return;
+  }
+  PrintLine(report.text);
+  const Style style(StderrIsTerminal());
+  fmt::print(stderr,
+             "{}{} tokens in {:.2f} s ({:.1f} tokens/s) · {} steps · {:.1f}% of rows computed · "
+             "cache {}{}\n",
+             style.dim, report.generated_tokens, report.seconds, report.tokens_per_second,
+             report.steps,
+             100.0 * static_cast<double>(report.rows_computed) /
+                 static_cast<double>(report.rows_total),
+             report.cache, style.reset);
+}
+
+}  // namespace
+
+void AddGenerate(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("generate", "Answer one prompt");
+  command->add_option("-p,--prompt", flags->prompt, "The question")->type_name("TEXT");
+  command->add_option("-f,--file", flags->file, "Read the question from a file; - for stdin")
+      ->type_name("FILE");
+  command->add_option("--system", flags->system, "System message")->type_name("TEXT");
+  command->add_flag("--raw", flags->raw, "Use the prompt as it is, without the chat template");
+  command->add_option("--ids", flags->ids_file, "Read the prompt as whitespace-separated token ids")
+      ->type_name("FILE");
+  command->add_flag("--watch", flags->watch, "Show the answer resolving");
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  flags->model.Add(*command);
+  flags->decode.Add(*command);
+  flags->cache.Add(*command);
+  command->footer(
+      "Examples:\n"
+      "  spa generate -p 'not ( True ) and ( True ) is' --watch\n"
+      "  spa generate -m LLaDA-8B-Instruct-Q4_0.gguf -p 'Why is the sky blue?' --cache spa\n"
+      "  spa generate -m Dream-v0-Instruct-7B/ -f question.txt --threshold 0.9 --json");
+  command->callback([flags] { Run(*flags); });
+}
+
+}  // namespace spa::cli

@@ -1,0 +1,120 @@
+// spa inspect: what a model file holds, without loading its weights.
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+
+namespace spa::cli {
+namespace {
+
+struct Flags {
+  std::string model;
+  bool json = false, tensors = false;
+};
+
+struct TypeTotal {
+  size_t tensors = 0;
+  uint64_t parameters = 0, bytes = 0;
+};
+
+void Run(const Flags& flags) {
+  const ModelFile model = flags.model.empty()
+                              ? ModelFile::FromMemory(EmbeddedModel(), "the embedded model")
+                              : ModelFile::Open(flags.model);
+  const ModelConfig& config = model.config();
+  std::map<std::string, TypeTotal> types;
+  TypeTotal all;
+  for (const Tensor& tensor : model.tensors().tensors()) {
+    for (TypeTotal* total : {&types[std::string(Info(tensor.dtype).name)], &all}) {
+      ++total->tensors;
+      total->parameters += tensor.num_elements();
+      total->bytes += tensor.bytes.size();
+    }
+  }
+  std::string tokenizer;
+  try {
+    tokenizer = (model.gguf() != nullptr ? Tokenizer::FromGguf(*model.gguf())
+                                         : Tokenizer::FromFolder(model.path()))
+                    .Describe();
+  } catch (const Error& error) {
+    tokenizer = fmt::format("none ({})", error.what());
+  }
+  const std::vector<std::pair<std::string, uint64_t>> numbers = {
+      {"layers", config.num_layers},       {"width", config.model_dim},
+      {"heads", config.num_heads},         {"kv_heads", config.num_kv_heads},
+      {"head_size", config.head_dim},      {"ffn_width", config.ffn_dim},
+      {"vocabulary", config.vocab_rows},   {"context", config.context_length},
+      {"mask_id", static_cast<uint64_t>(config.mask_id)},
+  };
+  if (flags.json) {
+    nlohmann::ordered_json json = {{"name", config.name},
+                                   {"architecture", FamilyName(config.family)},
+                                   {"format", model.gguf() != nullptr ? "gguf" : "huggingface"},
+                                   {"parameters", all.parameters},
+                                   {"bytes", all.bytes}};
+    for (const auto& [name, value] : numbers) json[name] = value;
+    json["rope_theta"] = config.rope_theta;
+    json["norm_epsilon"] = config.norm_epsilon;
+    json["logit_shift"] = config.logit_shift;
+    json["tokenizer"] = tokenizer;
+    for (const auto& [name, total] : types) {
+      json["types"][name] = {
+          {"tensors", total.tensors}, {"parameters", total.parameters}, {"bytes", total.bytes}};
+    }
+    if (flags.tensors) {
+      for (const Tensor& tensor : model.tensors().tensors()) {
+        json["tensors"].push_back({{"name", tensor.name},
+                                   {"type", Info(tensor.dtype).name},
+                                   {"shape", tensor.shape},
+                                   {"bytes", tensor.bytes.size()}});
+      }
+    }
+    PrintLine(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return;
+  }
+  std::string text = fmt::format(
+      "{}: {} ({}), {:.2f} M parameters, {}\n", config.name, FamilyName(config.family),
+      model.gguf() != nullptr ? fmt::format("GGUF version {}", model.gguf()->version())
+                              : "Hugging Face folder",
+      static_cast<double>(all.parameters) / 1e6, FormatBytes(static_cast<double>(all.bytes)));
+  for (const auto& [name, value] : numbers) text += fmt::format("  {:<14}{}\n", name, value);
+  text += fmt::format("  {:<14}base {}, epsilon {:g}{}\n", "rope, norm", config.rope_theta,
+                      config.norm_epsilon,
+                      config.logit_shift ? "; position p is predicted by row p - 1" : "");
+  text += fmt::format("  {:<14}{}\n", "tokenizer", tokenizer);
+  std::vector<std::vector<std::string>> table = {{"  type", "tensors", "parameters", "size"}};
+  for (const auto& [name, total] : types) {
+    table.push_back({"  " + name, fmt::format("{}", total.tensors),
+                     fmt::format("{:.2f} M", static_cast<double>(total.parameters) / 1e6),
+                     FormatBytes(static_cast<double>(total.bytes))});
+  }
+  text += FormatTable(table);
+  if (flags.tensors) {
+    for (const Tensor& tensor : model.tensors().tensors()) {
+      text += fmt::format("  {} {} [{}]\n", tensor.name, Info(tensor.dtype).name,
+                          fmt::join(tensor.shape, ", "));
+    }
+  }
+  text.pop_back();
+  PrintLine(text);
+}
+
+}  // namespace
+
+void AddInspect(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show a model's architecture, shapes, types, tokenizer");
+  command->add_option("model,-m,--model", flags->model,
+                      "GGUF file or Hugging Face folder (default: the embedded model)");
+  command->add_flag("--tensors", flags->tensors, "List every tensor");
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  command->footer("Example:\n  spa inspect llada-8b-q4_0.gguf --tensors");
+  command->callback([flags] { Run(*flags); });
+}
+
+}  // namespace spa::cli

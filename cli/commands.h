@@ -1,0 +1,16 @@
+// The subcommands. Each Add function declares one with its flags and sets its action as the
+// CLI11 callback; an action throws spa::Error when it fails.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace spa::cli {
+
+void AddGenerate(CLI::App& app);
+void AddInspect(CLI::App& app);
+void AddLogits(CLI::App& app);
+void AddConvert(CLI::App& app);
+void AddQuantize(CLI::App& app);
+void AddSynth(CLI::App& app);
+
+}  // namespace spa::cli

@@ -1,0 +1,57 @@
+// Flags that several commands share, each group declared once.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/terminal.h"
+#include "engine/engine.h"
+
+namespace spa::cli {
+
+// -m, --threads, --kv
+struct ModelFlags {
+  std::string model;
+  size_t threads = 0;
+  std::string kv = "f32";
+
+  void Add(CLI::App& command);
+  // Loads the model with a progress bar.
+  std::unique_ptr<Engine> Load() const;
+};
+
+// How to decode: everything in DecodeOptions.
+struct DecodeFlags {
+  std::optional<size_t> gen_length, block_length, steps, top_k;
+  std::optional<double> temperature, top_p, order_temperature, eps, cfg_scale, threshold, factor;
+  std::optional<std::string> order, eos;
+  std::optional<uint64_t> seed;
+  bool no_early_stop = false;
+
+  void Add(CLI::App& command);
+  // The model's defaults with what was given on the command line.
+  DecodeOptions Resolve(const Engine& engine) const;
+};
+
+// --cache, --cache-opt
+struct CacheFlags {
+  std::string name = "none";
+  std::vector<std::string> options;
+
+  void Add(CLI::App& command);
+  CacheSpec Spec() const;
+};
+
+// Writes text and a newline to stdout; throws Error when stdout is closed.
+void PrintLine(const std::string& text);
+
+// Reads a whole file, or stdin for "-".
+std::string ReadText(const std::string& path);
+
+// Whitespace-separated token ids from a file, or stdin for "-".
+std::vector<TokenId> ReadIds(const std::string& path);
+
+}  // namespace spa::cli

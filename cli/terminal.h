@@ -1,0 +1,41 @@
+// What people see: progress bars and colours on terminals only, plain text everywhere else.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spa::cli {
+
+bool StdoutIsTerminal();
+bool StderrIsTerminal();
+
+// Escape sequences, or empty strings when `on` is false (not a terminal, or NO_COLOR is set).
+struct Style {
+  explicit Style(bool on);
+  std::string_view reset, bold, dim, green, yellow, red, reverse;
+};
+
+// A bar on stderr that redraws itself in place; silent when stderr is not a terminal. Cleared when
+// finished, so that only results remain.
+class ProgressBar {
+ public:
+  ~ProgressBar() { Clear(); }
+  void Show(std::string_view what, double share);
+  void Clear();
+
+ private:
+  int last_permille_ = -1;
+  std::string last_what_;
+};
+
+// Columns `text` (valid UTF-8) takes on a terminal.
+size_t DisplayWidth(std::string_view text);
+
+// A right- or left-aligned text table. The first row is the header.
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
+
+std::string FormatBytes(double bytes);  // "4.6 GB"
+
+}  // namespace spa::cli

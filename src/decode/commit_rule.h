@@ -1,0 +1,33 @@
+// Which candidates of a step are settled. Ties go to the lower position everywhere, so runs repeat.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/random.h"
+#include "decode/token_sampler.h"
+
+namespace spa {
+
+// All functions return indices into `candidates`, ascending.
+
+// The `count` highest scores.
+std::vector<size_t> CommitBest(std::span<const Candidate> candidates, size_t count);
+
+// `count` candidates drawn without replacement, with probabilities softmax(score / temperature).
+std::vector<size_t> CommitDrawn(std::span<const Candidate> candidates, size_t count,
+                                double temperature, const RandomStream& random);
+
+// Each by itself with the given probability (Dream's origin).
+std::vector<size_t> CommitEach(std::span<const Candidate> candidates, double probability,
+                               const RandomStream& random);
+
+// Every candidate at least `threshold` probable, and always the most probable one.
+std::vector<size_t> CommitThreshold(std::span<const Candidate> candidates, double threshold);
+
+// The largest n with (n + 1) (1 - n-th highest probability) < factor, at least 1 (Fast-dLLM). The
+// authors' code settles one more when only the last candidate fails; this follows their paper.
+std::vector<size_t> CommitFactor(std::span<const Candidate> candidates, double factor);
+
+}  // namespace spa

@@ -1,0 +1,140 @@
+#include "decode/decoder.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "decode/commit_rule.h"
+#include "decode/schedule.h"
+
+namespace spa {
+
+Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
+                 const DecodeVocabulary& vocabulary, bool logit_shift)
+    : options_(options),
+      vocabulary_(vocabulary),
+      logit_shift_(logit_shift),
+      prompt_length_(prompt.size()),
+      ids_(std::move(prompt)) {
+  SPA_CHECK(prompt_length_ > 0);
+  ids_.resize(prompt_length_ + options_.gen_length, vocabulary_.mask_id);
+  masked_.assign(ids_.size(), 0);
+  std::fill(masked_.begin() + static_cast<ptrdiff_t>(prompt_length_), masked_.end(), 1);
+  steps_per_block_ = options_.steps / (options_.gen_length / options_.block_length);
+  if (options_.schedule == Schedule::kTimeGrid) grid_ = TimeGrid(steps_per_block_, options_.eps);
+  masks_at_block_start_ = options_.block_length;
+  Advance();
+}
+
+size_t Decoder::MasksInBlock() const {
+  return static_cast<size_t>(
+      std::accumulate(masked_.begin() + static_cast<ptrdiff_t>(block_begin()),
+                      masked_.begin() + static_cast<ptrdiff_t>(block_end()), 0));
+}
+
+size_t Decoder::QuotaOfStep() const {
+  if (options_.schedule == Schedule::kEvenSplit) {
+    return EvenSplitCount(masks_at_block_start_, steps_per_block_, step_);
+  }
+  return TimeGridCount(grid_, MasksInBlock(), step_);
+}
+
+void Decoder::Advance() {
+  const bool parallel = options_.threshold || options_.factor;
+  while (!done_) {
+    if (MasksInBlock() == 0) {
+      if (++block_ == options_.gen_length / options_.block_length) {
+        done_ = true;
+        return;
+      }
+      step_ = block_forwards_ = 0;
+      masks_at_block_start_ = MasksInBlock();
+      continue;
+    }
+    // Dream's schedule has steps that settle nothing: their forward pass would change nothing.
+    const bool each = options_.order == Order::kRandom && options_.schedule == Schedule::kTimeGrid;
+    if (parallel || each || QuotaOfStep() > 0) return;
+    ++step_;
+  }
+}
+
+const StepInput& Decoder::Begin() {
+  SPA_CHECK(!done_);
+  positions_.clear();
+  std::vector<uint32_t> rows;
+  for (size_t pos = block_begin(); pos < block_end(); ++pos) {
+    if (!masked_[pos]) continue;
+    positions_.push_back(static_cast<uint32_t>(pos));
+    // Dream predicts a position from the row before it; the prompt has at least one.
+    rows.push_back(static_cast<uint32_t>(logit_shift_ ? pos - 1 : pos));
+  }
+  candidates_.resize(positions_.size());
+  input_ = {.ids = ids_,
+            .masked = masked_,
+            .prompt_length = prompt_length_,
+            .block_begin = block_begin(),
+            .block_end = block_end(),
+            .step = forwards_,
+            .step_in_block = block_forwards_,
+            .committed = committed_,
+            .wanted = RowSet(std::move(rows))};
+  return input_;
+}
+
+void Decoder::Offer(size_t index, std::span<float> logits) {
+  candidates_[index] = SampleToken(logits, options_, vocabulary_,
+                                   RandomStream(options_.seed, forwards_, positions_[index]));
+}
+
+std::vector<size_t> Decoder::Choose() const {
+  // Position draws use a stream of their own: no position has this number.
+  const RandomStream random(options_.seed, forwards_, UINT64_MAX);
+  if (options_.threshold) return CommitThreshold(candidates_, *options_.threshold);
+  if (options_.factor) return CommitFactor(candidates_, *options_.factor);
+  if (options_.schedule == Schedule::kTimeGrid && options_.order == Order::kRandom) {
+    const double share =
+        step_ + 1 >= steps_per_block_ ? 1.0 : 1.0 - grid_[step_ + 1] / grid_[step_];
+    return CommitEach(candidates_, share, random);
+  }
+  if (options_.order_temperature > 0.0) {
+    return CommitDrawn(candidates_, QuotaOfStep(), options_.order_temperature, random);
+  }
+  return CommitBest(candidates_, QuotaOfStep());
+}
+
+void Decoder::Commit() {
+  committed_.clear();
+  for (const size_t index : Choose()) {
+    const uint32_t pos = positions_[index];
+    ids_[pos] = candidates_[index].token;
+    masked_[pos] = 0;
+    committed_.push_back(pos);
+  }
+  ++forwards_;
+  ++block_forwards_;
+  ++step_;
+  if (options_.early_stop && SettledPrefix().ended) {
+    done_ = true;
+    const size_t end = prompt_length_ + SettledPrefix().length + 1;
+    for (size_t pos = end; pos < ids_.size(); ++pos) {
+      if (masked_[pos]) ids_[pos] = vocabulary_.fill_id;
+      masked_[pos] = 0;
+    }
+    return;
+  }
+  Advance();
+}
+
+Decoder::Prefix Decoder::SettledPrefix() const {
+  Prefix prefix;
+  for (size_t pos = prompt_length_; pos < ids_.size() && !masked_[pos]; ++pos) {
+    if (std::ranges::find(vocabulary_.stop_ids, ids_[pos]) != vocabulary_.stop_ids.end()) {
+      prefix.ended = true;
+      break;
+    }
+    ++prefix.length;
+  }
+  return prefix;
+}
+
+}  // namespace spa

@@ -1,0 +1,79 @@
+// The decoding of one sequence: which positions want logits next, what their logits say, which of
+// them are settled. Drives no model itself: Begin a step, Offer it the logits, Commit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/token.h"
+#include "decode/options.h"
+#include "decode/token_sampler.h"
+#include "transformer/cache_policy.h"
+
+namespace spa {
+
+class Decoder {
+ public:
+  // The prompt has at least one token; options have been validated.
+  Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
+          const DecodeVocabulary& vocabulary, bool logit_shift);
+
+  bool done() const { return done_; }
+
+  // Prepares a forward pass. The result stays valid until Commit.
+  const StepInput& Begin();
+  // Logits of wanted row `index`. Different indices may be offered from different threads.
+  void Offer(size_t index, std::span<float> logits);
+  // Settles positions. After it, committed() are the new ones.
+  void Commit();
+
+  std::span<const TokenId> ids() const { return ids_; }  // prompt and canvas
+  std::span<const uint8_t> masked() const { return masked_; }
+  std::span<const uint32_t> committed() const { return committed_; }
+  // Candidates of the last step, in the order of the wanted rows, and their positions.
+  std::span<const Candidate> candidates() const { return candidates_; }
+  std::span<const uint32_t> positions() const { return positions_; }
+  size_t prompt_length() const { return prompt_length_; }
+  size_t steps() const { return forwards_; }  // forward passes so far
+  const DecodeOptions& options() const { return options_; }
+
+  // Length of the settled run at the start of the answer, and whether it ends the answer: the
+  // first stop token with everything before it settled.
+  struct Prefix {
+    size_t length = 0;      // tokens of the answer, without the stop token
+    bool ended = false;
+  };
+  Prefix SettledPrefix() const;
+
+ private:
+  // Moves to the next block with masks, skipping steps that settle nothing; sets done_.
+  void Advance();
+  size_t block_begin() const { return prompt_length_ + block_ * options_.block_length; }
+  size_t block_end() const { return block_begin() + options_.block_length; }
+  size_t MasksInBlock() const;
+  size_t QuotaOfStep() const;
+  std::vector<size_t> Choose() const;
+
+  DecodeOptions options_;
+  DecodeVocabulary vocabulary_;
+  bool logit_shift_;
+  size_t prompt_length_;
+  std::vector<TokenId> ids_;
+  std::vector<uint8_t> masked_;
+  size_t steps_per_block_;
+  std::vector<float> grid_;          // kTimeGrid
+  size_t block_ = 0;
+  size_t step_ = 0;                  // planned step of the block
+  size_t block_forwards_ = 0;        // forward passes in the block
+  size_t masks_at_block_start_ = 0;
+  size_t forwards_ = 0;
+  bool done_ = false;
+  StepInput input_;
+  std::vector<uint32_t> positions_;  // wanted positions
+  std::vector<Candidate> candidates_;
+  std::vector<uint32_t> committed_;
+};
+
+}  // namespace spa

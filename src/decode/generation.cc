@@ -1,0 +1,106 @@
+#include "decode/generation.h"
+
+#include <algorithm>
+
+namespace spa {
+
+Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
+                       const DecodeOptions& options, const DecodeVocabulary& vocabulary,
+                       KvType kv_type, const PolicyFactory& policy)
+    : decoder_(std::move(prompt), options, vocabulary, config.logit_shift) {
+  const size_t num_states = options.cfg_scale > 0.0 ? 2 : 1;
+  for (size_t i = 0; i < num_states; ++i) {
+    states_.push_back(std::make_unique<SequenceState>(config, decoder_.ids().size(), kv_type,
+                                                      policy()));
+  }
+  if (num_states == 2) {
+    unconditional_ids_.assign(decoder_.ids().begin(), decoder_.ids().end());
+    std::fill_n(unconditional_ids_.begin(), decoder_.prompt_length(), vocabulary.mask_id);
+  }
+}
+
+size_t Generation::cache_bytes() const {
+  size_t bytes = 0;
+  for (const auto& state : states_) bytes += state->cache_bytes();
+  return bytes;
+}
+
+uint64_t Generation::rows_computed() const {
+  uint64_t rows = 0;
+  for (const auto& state : states_) rows += state->rows_computed;
+  return rows;
+}
+
+uint64_t Generation::rows_total() const {
+  uint64_t rows = 0;
+  for (const auto& state : states_) rows += state->rows_total;
+  return rows;
+}
+
+void Generation::AppendSteps(std::vector<SequenceStep>& batch) {
+  const StepInput& input = decoder_.Begin();
+  batch.push_back({states_[0].get(), input});
+  if (states_.size() == 2) {
+    std::copy(decoder_.ids().begin() + static_cast<ptrdiff_t>(decoder_.prompt_length()),
+              decoder_.ids().end(),
+              unconditional_ids_.begin() + static_cast<ptrdiff_t>(decoder_.prompt_length()));
+    batch.push_back({states_[1].get(), input});
+    batch.back().input.ids = unconditional_ids_;
+  }
+}
+
+void Generation::Offer(size_t state, size_t index, std::span<float> logits) {
+  if (states_.size() == 1) {
+    decoder_.Offer(index, logits);
+  } else {
+    std::ranges::copy(logits, guided_[state].Row(index));
+  }
+}
+
+void Generation::Finish(ThreadPool& pool) {
+  if (states_.size() == 2) {
+    const auto scale = static_cast<float>(decoder_.options().cfg_scale + 1.0);
+    pool.ParallelFor(decoder_.positions().size(), [&](size_t index) {
+      float* conditional = guided_[0].Row(index);
+      const float* unconditional = guided_[1].Row(index);
+      for (size_t id = 0; id < guided_[0].cols(); ++id) {
+        conditional[id] =
+            unconditional[id] + scale * (conditional[id] - unconditional[id]);
+      }
+      decoder_.Offer(index, {conditional, guided_[0].cols()});
+    });
+  }
+  decoder_.Commit();
+  std::vector<float> confidence;
+  for (const Candidate& candidate : decoder_.candidates()) {
+    confidence.push_back(static_cast<float>(candidate.probability));
+  }
+  for (const auto& state : states_) state->policy().EndStep(decoder_.positions(), confidence);
+}
+
+void StepTogether(Transformer& transformer, std::span<Generation* const> generations) {
+  std::vector<SequenceStep> batch;
+  struct Owner {
+    Generation* generation;
+    size_t state;
+  };
+  std::vector<Owner> owners;
+  for (Generation* generation : generations) {
+    generation->AppendSteps(batch);
+    for (size_t state = 0; state < generation->num_states(); ++state) {
+      owners.push_back({generation, state});
+      if (generation->num_states() == 2) {
+        generation->guided_[state].Resize(generation->decoder_.positions().size(),
+                                          transformer.config().vocab_rows);
+      }
+    }
+  }
+  transformer.Step(batch, [&](size_t sequence, size_t index, std::span<float> logits) {
+    owners[sequence].generation->Offer(owners[sequence].state, index, logits);
+  });
+  transformer.clock().Enter(Phase::kSampling);
+  for (Generation* generation : generations) generation->Finish(transformer.pool());
+  transformer.clock().Enter(Phase::kOther);
+}
+
+}  // namespace spa

@@ -1,0 +1,35 @@
+#include "decode/options.h"
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace spa {
+
+void ValidateDecodeOptions(const DecodeOptions& o) {
+  if (o.gen_length < 1) throw Error("the generation length must be at least 1");
+  if (o.block_length < 1 || o.gen_length % o.block_length != 0) {
+    throw Error("the generation length {} is not a multiple of the block length {}", o.gen_length,
+                o.block_length);
+  }
+  const size_t blocks = o.gen_length / o.block_length;
+  if (o.steps < blocks || o.steps % blocks != 0) {
+    throw Error("{} steps cannot be shared by {} blocks: give a multiple of {}", o.steps, blocks,
+                blocks);
+  }
+  const auto finite = [](double value, double least, double most, const char* name) {
+    if (!std::isfinite(value) || value < least || value > most) {
+      throw Error("{} is {}: it must lie between {} and {}", name, value, least, most);
+    }
+  };
+  finite(o.temperature, 0.0, 100.0, "temperature");
+  finite(o.top_p, 1e-6, 1.0, "top_p");
+  finite(o.order_temperature, 0.0, 100.0, "the order temperature");
+  finite(o.eps, 1e-9, 0.5, "eps");
+  finite(o.cfg_scale, 0.0, 100.0, "the guidance scale");
+  if (o.threshold) finite(*o.threshold, 0.0, 2.0, "threshold");
+  if (o.factor) finite(*o.factor, 1e-6, 1e6, "factor");
+  if (o.threshold && o.factor) throw Error("give a threshold or a factor, not both");
+}
+
+}  // namespace spa

@@ -1,0 +1,72 @@
+// How a canvas of masks becomes text: the knobs of LLaDA's and Dream's reference decoders.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/token.h"
+
+namespace spa {
+
+// How many positions a step settles.
+enum class Schedule {
+  kEvenSplit,  // LLaDA: each block's masks are spread evenly over its steps, remainder first
+  kTimeGrid,   // Dream: t goes from 1 to eps in equal strides; a step settles the share it covers
+};
+
+// Which positions are settled first.
+enum class Order {
+  kProbability,  // of the chosen token: LLaDA's low_confidence, Dream's maskgit_plus
+  kMargin,       // first minus second probability: Dream's topk_margin
+  kEntropy,      // least entropy first: Dream's entropy
+  kRandom,       // LLaDA's random, and with the time grid Dream's origin
+  kLeftmost,     // for cross-checks with programs that settle from the left
+};
+
+// How a position's token is chosen from its logits.
+enum class Draw {
+  kGumbel,    // LLaDA: Gumbel noise at `temperature`; the score uses the clean distribution
+  kFiltered,  // Dream: temperature, then top_p, then top_k; the score uses what is left
+};
+
+enum class EosRule {
+  kFree,
+  kLogits,      // the end-of-text token is never chosen
+  kConfidence,  // end-of-text and end-of-turn are settled last
+};
+
+struct DecodeOptions {
+  size_t gen_length = 128;
+  size_t block_length = 32;  // divides gen_length
+  size_t steps = 128;        // forward passes planned; a multiple of the number of blocks
+  Schedule schedule = Schedule::kEvenSplit;
+  Order order = Order::kProbability;
+  Draw draw = Draw::kGumbel;
+  double temperature = 0.0;             // 0: the most likely token
+  double top_p = 1.0;                   // kFiltered
+  size_t top_k = 0;                     // kFiltered; 0: off
+  double order_temperature = 0.0;       // Dream's alg_temp: positions drawn, not ranked
+  double eps = 1e-3;                    // kTimeGrid
+  double cfg_scale = 0.0;               // classifier-free guidance; doubles the work
+  std::optional<double> threshold;      // parallel decoding: settle all at least this probable
+  std::optional<double> factor;         // parallel decoding: Fast-dLLM's factor rule
+  EosRule eos_rule = EosRule::kFree;
+  bool early_stop = true;               // stop when the answer has ended and all before is settled
+  uint64_t seed = 0;
+};
+
+// What the decoder must know of the model.
+struct DecodeVocabulary {
+  TokenId mask_id = 0;
+  TokenId fill_id = 0;             // stands for everything after the end
+  std::vector<TokenId> stop_ids;   // end of text, end of turn
+  size_t num_tokens = 0;           // ids from here on are padding rows and never chosen
+};
+
+// Throws Error saying which combination is not possible and what is.
+void ValidateDecodeOptions(const DecodeOptions& options);
+
+}  // namespace spa

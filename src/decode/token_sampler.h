@@ -1,0 +1,23 @@
+// One row of logits becomes one candidate: a token and how sure the model is of it. A pure function
+// of the logits, the options and (seed, step, position).
+#pragma once
+
+#include <span>
+
+#include "base/random.h"
+#include "base/token.h"
+#include "decode/options.h"
+
+namespace spa {
+
+struct Candidate {
+  TokenId token = 0;
+  double probability = 0.0;  // of the token
+  double score = 0.0;        // what Order ranks by; larger is surer
+};
+
+// `logits` may be overwritten.
+Candidate SampleToken(std::span<float> logits, const DecodeOptions& options,
+                      const DecodeVocabulary& vocabulary, const RandomStream& random);
+
+}  // namespace spa

@@ -1,0 +1,199 @@
+#include "engine/engine.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "policies/none.h"
+#include "text/text_stream.h"
+
+namespace spa {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::unique_ptr<ModelFile> OpenModel(const std::filesystem::path& path) {
+  if (!path.empty()) return std::make_unique<ModelFile>(ModelFile::Open(path));
+  if (EmbeddedModel().empty()) {
+    throw Error("this build has no embedded model: give one with -m MODEL");
+  }
+  return std::make_unique<ModelFile>(
+      ModelFile::FromMemory(EmbeddedModel(), "the embedded model"));
+}
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options)
+    : pool_(options.threads),
+      kv_type_(options.kv_type),
+      progress_(options.progress),
+      file_(OpenModel(options.model)) {
+  weights_ = LoadWeights(*file_, pool_, [&](uint64_t done, uint64_t total) {
+    if (progress_) {
+      progress_("loading", static_cast<double>(done) / static_cast<double>(total));
+    }
+  });
+  try {
+    tokenizer_ = file_->gguf() != nullptr ? Tokenizer::FromGguf(*file_->gguf())
+                                          : Tokenizer::FromFolder(file_->path());
+  } catch (const Error& error) {
+    // Raw token ids still work; whoever needs text is told why it does not.
+    no_tokenizer_ = error.what();
+  }
+  vocabulary_.mask_id = config().mask_id;
+  vocabulary_.num_tokens = config().vocab_rows;
+  if (tokenizer_) {
+    vocabulary_.num_tokens = std::min(config().vocab_rows, tokenizer_->vocab_size());
+    vocabulary_.stop_ids = StopIds(*tokenizer_);
+  } else if (config().eos_id) {
+    vocabulary_.stop_ids = {*config().eos_id};
+  }
+  vocabulary_.fill_id = config().eos_id.value_or(config().pad_id.value_or(0));
+  transformer_ = std::make_unique<Transformer>(config(), weights_, pool_);
+}
+
+const Tokenizer& Engine::tokenizer() const {
+  if (!tokenizer_) throw Error("{}", no_tokenizer_);
+  return *tokenizer_;
+}
+
+DecodeOptions Engine::DefaultDecodeOptions() const {
+  DecodeOptions options;
+  if (config().family == Family::kDream) {
+    options.schedule = Schedule::kTimeGrid;
+    options.order = Order::kEntropy;
+    options.draw = Draw::kFiltered;
+    options.block_length = options.gen_length;
+  }
+  return options;
+}
+
+std::vector<TokenId> Engine::Encode(const Prompt& prompt) const {
+  if (prompt.messages.empty()) return tokenizer().EncodeWithSpecial(prompt.text);
+  return EncodeChat(tokenizer(), DetectChatFormat(tokenizer()), prompt.messages);
+}
+
+PolicyFactory Engine::PrepareCache(const CacheSpec& spec) {
+  return MakePolicyFactory(spec, {.file = file_.get(),
+                                  .weights = &weights_,
+                                  .pool = &pool_,
+                                  .progress = progress_});
+}
+
+void Engine::CheckIds(std::span<const TokenId> ids) const {
+  if (ids.empty()) throw Error("the prompt is empty");
+  for (const TokenId id : ids) {
+    if (id < 0 || static_cast<size_t>(id) >= config().vocab_rows) {
+      throw Error("the token id {} is outside the vocabulary of {} tokens", id,
+                  config().vocab_rows);
+    }
+  }
+}
+
+std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt,
+                                          const DecodeOptions& options,
+                                          const PolicyFactory& policy) {
+  ValidateDecodeOptions(options);
+  CheckIds(prompt);
+  if (prompt.size() > config().context_length ||
+      options.gen_length > config().context_length - prompt.size()) {
+    throw Error("the prompt has {} tokens and the answer {}, but the model's context is {} tokens",
+                prompt.size(), options.gen_length, config().context_length);
+  }
+  return std::make_unique<Generation>(config(), std::move(prompt), options, vocabulary_, kv_type_,
+                                      policy);
+}
+
+std::vector<GenerationReport> Engine::Run(
+    std::span<const std::unique_ptr<Generation>> generations, const CacheSpec& cache,
+    const OnStep& on_step) {
+  const auto start = Clock::now();
+  std::vector<GenerationReport> reports(generations.size());
+  std::vector<size_t> running;
+  for (size_t i = 0; i < generations.size(); ++i) running.push_back(i);
+  while (!running.empty()) {
+    std::vector<Generation*> batch;
+    for (const size_t i : running) batch.push_back(generations[i].get());
+    StepTogether(*transformer_, batch);
+    std::vector<size_t> still_running;
+    for (const size_t i : running) {
+      Generation& generation = *generations[i];
+      GenerationReport& report = reports[i];
+      if (generation.decoder().steps() == 1) report.ttft_seconds = SecondsSince(start);
+      if (on_step) on_step(i, generation);
+      if (!generation.done()) {
+        still_running.push_back(i);
+        continue;
+      }
+      report.seconds = SecondsSince(start);
+    }
+    running = std::move(still_running);
+  }
+  for (size_t i = 0; i < generations.size(); ++i) {
+    Generation& generation = *generations[i];
+    GenerationReport& report = reports[i];
+    const Decoder& decoder = generation.decoder();
+    const Decoder::Prefix prefix = decoder.SettledPrefix();
+    report.text = tokenizer_ ? AnswerText(*this, decoder) : std::string();
+    report.ids.assign(decoder.ids().begin() + static_cast<ptrdiff_t>(decoder.prompt_length()),
+                      decoder.ids().end());
+    report.ended = prefix.ended;
+    report.prompt_tokens = decoder.prompt_length();
+    report.generated_tokens = prefix.length;
+    report.steps = decoder.steps();
+    report.tokens_per_second = static_cast<double>(prefix.length) / report.seconds;
+    report.rows_computed = generation.rows_computed();
+    report.rows_total = generation.rows_total();
+    report.cache = cache.ToString();
+    report.cache_bytes = generation.cache_bytes();
+    report.peak_memory_bytes = PeakMemoryBytes();
+  }
+  return reports;
+}
+
+void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits) {
+  CheckIds(ids);
+  if (ids.size() > config().context_length) {
+    throw Error("{} tokens are more than the model's context of {}", ids.size(),
+                config().context_length);
+  }
+  SequenceState state(config(), ids.size(), kv_type_, std::make_unique<NonePolicy>());
+  const std::vector<uint8_t> masked(ids.size(), 0);
+  const SequenceStep step{&state, {.ids = ids,
+                                   .masked = masked,
+                                   .prompt_length = ids.size(),
+                                   .block_begin = ids.size(),
+                                   .block_end = ids.size(),
+                                   .committed = {},
+                                   .wanted = RowSet::All(ids.size())}};
+  transformer_->Step({&step, 1}, [&](size_t, size_t index, std::span<float> logits) {
+    on_logits(index, logits);
+  });
+}
+
+std::string AnswerText(const Engine& engine, const Decoder& decoder) {
+  const auto answer = decoder.ids().subspan(decoder.prompt_length());
+  std::vector<TokenId> ids;
+  for (size_t i = 0; i < answer.size(); ++i) {
+    if (std::ranges::find(engine.vocabulary().stop_ids, answer[i]) !=
+        engine.vocabulary().stop_ids.end()) {
+      break;
+    }
+    ids.push_back(answer[i]);
+  }
+  return engine.tokenizer().Decode(ids);
+}
+
+size_t PeakMemoryBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<size_t>(usage.ru_maxrss) * 1024;
+}
+
+}  // namespace spa

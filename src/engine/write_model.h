@@ -1,0 +1,36 @@
+// Models written as GGUF: converted from Hugging Face folders, re-encoded in another type, or made
+// of random weights in a true shape for speed work. The files load in llama.cpp as well.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "base/dtype.h"
+#include "base/thread_pool.h"
+#include "engine/engine.h"
+#include "model/config.h"
+#include "model/model_file.h"
+
+namespace spa {
+
+// The types WriteModel encodes.
+const std::vector<DType>& EncodableTypes();
+
+// Writes the model with its matrices in `dtype` (nullopt: as they are stored). Norms and biases are
+// F32. As in llama.cpp's files the output head of a 4-bit model is Q6_K, and a matrix whose rows a
+// type's blocks do not divide gets Q8_0, or F16 if even that does not fit.
+struct WriteOptions {
+  std::optional<DType> dtype;
+  Progress progress;
+};
+void WriteModel(const ModelFile& model, const std::filesystem::path& out,
+                const WriteOptions& options, ThreadPool& pool);
+
+// The true dimensions of a published model: "llada-8b", "dream-7b". Throws Error naming the shapes there are. layers: 0 keeps all.
+ModelConfig NamedShape(const std::string& name, size_t layers);
+
+void WriteSynthetic(const ModelConfig& config, DType dtype, uint64_t seed,
+                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool);
+
+}  // namespace spa

@@ -1,0 +1,88 @@
+#include "kernels/matmul.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/pack.h"
+#include "kernels/panels.h"
+
+namespace spa {
+
+PackedMatrix::PackedMatrix() : panels_(std::make_unique<Panels>()) {}
+PackedMatrix::PackedMatrix(PackedMatrix&&) noexcept = default;
+PackedMatrix& PackedMatrix::operator=(PackedMatrix&&) noexcept = default;
+PackedMatrix::~PackedMatrix() = default;
+
+PackedMatrix::PackedMatrix(const MatrixSource& source, ThreadPool& pool) : PackedMatrix() {
+  LayOutPanels(source, *panels_);
+  pool.ParallelFor(panels_->NumPanels(),
+                   [&](size_t panel) { PackPanel(source, panel, *panels_); });
+}
+
+size_t PackedMatrix::rows() const { return panels_->rows; }
+size_t PackedMatrix::cols() const { return panels_->cols; }
+DType PackedMatrix::dtype() const { return panels_->dtype; }
+size_t PackedMatrix::bytes() const { return panels_->data.bytes(); }
+
+Activations::Activations() : int8_(std::make_unique<Int8Rows>()) {}
+Activations::~Activations() = default;
+Activations::Activations(Activations&&) noexcept = default;
+Activations& Activations::operator=(Activations&&) noexcept = default;
+
+void Activations::Set(MatView<const float> x) {
+  x_ = x;
+  int8_ready_ = false;
+}
+
+const Activations::Int8Rows& Activations::int8_rows(ThreadPool& pool) {
+  if (!int8_ready_) QuantizeRows(x_, *int8_, pool);
+  int8_ready_ = true;
+  return *int8_;
+}
+
+namespace {
+
+size_t DivideRoundUp(size_t a, size_t b) { return (a + b - 1) / b; }
+
+// Rows of one part: as many as keep the activations of a part in half of a 512 KB L2 while the
+// panels pass by, and a whole number of the tiles of either kernel.
+size_t RowsPerPart(size_t cols) {
+  constexpr size_t kTiles = 24;
+  return std::clamp<size_t>(256 * 1024 / (cols * 3 / 2) / kTiles, 1, 4) * kTiles;
+}
+
+}  // namespace
+
+void MatMul(Activations& x, const PackedMatrix& w, MatView<float> y, ThreadPool& pool,
+            const float* bias) {
+  const PackedMatrix::Panels& panels = w.panels();
+  const size_t num_rows = x.x().rows;
+  SPA_CHECK(x.x().cols == panels.cols && y.rows == num_rows && y.cols == panels.rows);
+  if (num_rows == 0 || panels.rows == 0) return;
+
+  const size_t rows_per_part = RowsPerPart(panels.cols);
+  const size_t row_parts = DivideRoundUp(num_rows, rows_per_part);
+  const size_t num_panels = panels.NumPanels();
+  // Up to 8 panels pass over the same rows in one task; fewer if threads would run dry.
+  const size_t panels_per_part =
+      std::clamp<size_t>(num_panels * row_parts / (16 * pool.num_threads()), 1, 8);
+  const bool is_float = panels.scale_form == ScaleForm::kNone;
+  const Activations::Int8Rows* int8_rows = is_float ? nullptr : &x.int8_rows(pool);
+
+  // Row parts are the inner index: tasks that follow each other share panels, so that weights come
+  // from memory once.
+  pool.ParallelFor(row_parts * DivideRoundUp(num_panels, panels_per_part), [&](size_t task) {
+    MatMulPart part;
+    part.first_row = task % row_parts * rows_per_part;
+    part.num_rows = std::min(rows_per_part, num_rows - part.first_row);
+    part.first_panel = task / row_parts * panels_per_part;
+    part.num_panels = std::min(panels_per_part, num_panels - part.first_panel);
+    if (is_float) {
+      MatMulFloat(x.x(), panels, bias, part, y);
+    } else {
+      MatMulInt(*int8_rows, panels, bias, part, y);
+    }
+  });
+}
+
+}  // namespace spa

@@ -1,0 +1,152 @@
+#include "kernels/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/block_codec.h"
+
+namespace spa::reference {
+
+void MatMul(MatView<const float> x, const MatrixSource& w, const float* bias, MatView<float> y) {
+  std::vector<float> weights(w.cols);
+  for (size_t o = 0; o < w.rows; ++o) {
+    DecodeRow(w.dtype, w.Row(o), w.cols, weights.data());
+    for (size_t i = 0; i < x.rows; ++i) {
+      double sum = 0.0;
+      for (size_t c = 0; c < w.cols; ++c) sum += static_cast<double>(x.Row(i)[c]) * weights[c];
+      y.Row(i)[o] = static_cast<float>(sum + (bias ? bias[o] : 0.0f));
+    }
+  }
+}
+
+void RoundActivations(MatView<const float> x, MatView<float> rounded) {
+  constexpr size_t kGroup = 32;
+  for (size_t i = 0; i < x.rows; ++i) {
+    for (size_t first = 0; first < x.cols; first += kGroup) {
+      const size_t end = std::min(first + kGroup, x.cols);
+      float max = 0.0f;
+      for (size_t c = first; c < end; ++c) max = std::max(max, std::abs(x.Row(i)[c]));
+      const float scale = max / 127.0f;
+      const float inverse = max > 0.0f ? 127.0f / max : 0.0f;
+      for (size_t c = first; c < end; ++c) {
+        rounded.Row(i)[c] = scale * std::nearbyint(x.Row(i)[c] * inverse);
+      }
+    }
+  }
+}
+
+void Attend(MatView<const float> q, MatView<const float> k, MatView<const float> v,
+            size_t num_heads, size_t head_dim, MatView<float> out, MatView<float> mean_weights) {
+  const size_t num_keys = k.rows;
+  const size_t heads_per_kv = num_heads / (k.cols / head_dim);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
+  std::vector<double> weights(num_keys);
+  std::vector<double> mean(num_keys);
+  for (size_t i = 0; i < q.rows; ++i) {
+    std::fill(mean.begin(), mean.end(), 0.0);
+    for (size_t head = 0; head < num_heads; ++head) {
+      const float* query = q.Row(i) + head * head_dim;
+      const size_t kv_offset = head / heads_per_kv * head_dim;
+      for (size_t key = 0; key < num_keys; ++key) {
+        double score = 0.0;
+        for (size_t d = 0; d < head_dim; ++d) {
+          score += static_cast<double>(query[d]) * k.Row(key)[kv_offset + d];
+        }
+        weights[key] = score * scale;
+      }
+      const double max = *std::max_element(weights.begin(), weights.end());
+      for (double& weight : weights) weight = std::exp(weight - max);
+      const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+      for (size_t d = 0; d < head_dim; ++d) {
+        double value = 0.0;
+        for (size_t key = 0; key < num_keys; ++key) {
+          value += weights[key] * v.Row(key)[kv_offset + d];
+        }
+        out.Row(i)[head * head_dim + d] = static_cast<float>(value / sum);
+      }
+      for (size_t key = 0; key < num_keys; ++key) mean[key] += weights[key] / sum;
+    }
+    if (mean_weights.data == nullptr) continue;
+    for (size_t key = 0; key < num_keys; ++key) {
+      mean_weights.Row(i)[key] = static_cast<float>(mean[key] / static_cast<double>(num_heads));
+    }
+  }
+}
+
+void RmsNorm(MatView<const float> x, std::span<const uint32_t> rows, const float* gain,
+             float epsilon, MatView<float> y) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const float* row = x.Row(rows[i]);
+    double sum = 0.0;
+    for (size_t c = 0; c < x.cols; ++c) sum += static_cast<double>(row[c]) * row[c];
+    const double scale = 1.0 / std::sqrt(sum / static_cast<double>(x.cols) + epsilon);
+    for (size_t c = 0; c < x.cols; ++c) y.Row(i)[c] = static_cast<float>(row[c] * scale * gain[c]);
+  }
+}
+
+void Rope(MatView<float> x, std::span<const uint32_t> positions, size_t head_dim,
+          const RopeTable& table) {
+  const size_t half = head_dim / 2;
+  for (size_t i = 0; i < x.rows; ++i) {
+    const float* cosine = table.Cos(positions[i]);
+    const float* sine = table.Sin(positions[i]);
+    for (float* head = x.Row(i); head < x.Row(i) + x.cols; head += head_dim) {
+      for (size_t j = 0; j < half; ++j) {
+        const double a = head[j];
+        const double b = head[j + half];
+        head[j] = static_cast<float>(a * cosine[j] - b * sine[j]);
+        head[j + half] = static_cast<float>(b * cosine[j] + a * sine[j]);
+      }
+    }
+  }
+}
+
+void SwiGlu(MatView<float> gate, MatView<const float> up) {
+  for (size_t i = 0; i < gate.rows; ++i) {
+    for (size_t c = 0; c < gate.cols; ++c) {
+      const double g = gate.Row(i)[c];
+      gate.Row(i)[c] = static_cast<float>(g / (1.0 + std::exp(-g)) * up.Row(i)[c]);
+    }
+  }
+}
+
+void CosineRows(MatView<const float> a, MatView<const float> b, std::span<const uint32_t> rows,
+                std::span<float> out) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    double ab = 0.0, aa = 0.0, bb = 0.0;
+    for (size_t c = 0; c < a.cols; ++c) {
+      const double x = a.Row(i)[c];
+      const double y = b.Row(rows[i])[c];
+      ab += x * y;
+      aa += x * x;
+      bb += y * y;
+    }
+    out[i] = aa > 0.0 && bb > 0.0 ? static_cast<float>(ab / std::sqrt(aa * bb)) : 0.0f;
+  }
+}
+
+std::vector<uint32_t> SmallestK(std::span<const float> values, size_t k) {
+  std::vector<uint32_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const auto key = [&](uint32_t i) { return std::isnan(values[i]) ? -INFINITY : values[i]; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t i, uint32_t j) { return key(i) < key(j); });
+  order.resize(std::min(k, order.size()));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+LogitStats ComputeLogitStats(std::span<const float> logits) {
+  LogitStats stats;
+  if (logits.empty()) return stats;
+  stats.argmax = static_cast<uint32_t>(std::max_element(logits.begin(), logits.end()) -
+                                       logits.begin());
+  stats.max = logits[stats.argmax];
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - stats.max);
+  stats.log_sum_exp = stats.max + std::log(sum);
+  return stats;
+}
+
+}  // namespace spa::reference

@@ -1,0 +1,48 @@
+// A model's weights in the form the kernels use: matrices packed, norms and biases as float32, the
+// embedding left in the file (a step reads a few of its rows).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/matrix.h"
+#include "base/thread_pool.h"
+#include "base/token.h"
+#include "kernels/matmul.h"
+#include "model/model_file.h"
+
+namespace spa {
+
+struct LayerWeights {
+  std::vector<float> attn_norm;            // [model_dim]
+  PackedMatrix wq;                         // [q_dim, model_dim], half-split RoPE layout
+  PackedMatrix wk, wv;                     // [kv_dim, model_dim]
+  std::vector<float> bq, bk, bv;           // empty if the model has none
+  PackedMatrix wo;                         // [model_dim, q_dim]
+  std::vector<float> ffn_norm;             // [model_dim]
+  PackedMatrix wgate, wup;                 // [ffn_dim, model_dim]
+  PackedMatrix wdown;                      // [model_dim, ffn_dim]
+};
+
+struct Weights {
+  std::vector<LayerWeights> layers;
+  std::vector<float> final_norm;  // [model_dim]
+  PackedMatrix head;              // [vocab_rows, model_dim]
+  const Tensor* embedding = nullptr;  // [vocab_rows, model_dim], in the model file
+
+  // out: [model_dim]
+  void Embed(TokenId id, float* out) const;
+  size_t bytes() const;
+};
+
+// Called after each packed matrix with the bytes of the file handled so far.
+using LoadProgress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
+
+// `file` must outlive the weights. Pages of packed tensors are given back to the system, so the
+// resident size stays near the packed size.
+Weights LoadWeights(const ModelFile& file, ThreadPool& pool, const LoadProgress& progress = {});
+
+// A whole tensor as float32 (rows in half-split order for Wq and Wk).   [rows, cols]
+Mat<float> DecodeTensor(const ModelFile& file, TensorRole role, size_t layer, ThreadPool& pool);
+
+}  // namespace spa

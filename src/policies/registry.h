@@ -1,0 +1,36 @@
+// The caches by name. A policy is added with one file and one line here; tests that must hold for
+// all policies run over this list.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "model/model_file.h"
+#include "model/weights.h"
+#include "policies/options.h"
+#include "transformer/cache_policy.h"
+
+namespace spa {
+
+// What a policy may need from the loaded model.
+struct PolicyContext {
+  const ModelFile* file = nullptr;
+  const Weights* weights = nullptr;
+  ThreadPool* pool = nullptr;
+  // Long preparations (singular proxies) report here: share done in [0, 1].
+  std::function<void(std::string_view what, double share)> progress;
+};
+
+struct CacheInfo {
+  std::string name;
+  std::string summary;       // one line
+  std::string full_options;  // options that make it recompute every row at every step
+};
+
+const std::vector<CacheInfo>& Caches();
+
+// Throws Error for an unknown cache or option.
+PolicyFactory MakePolicyFactory(const CacheSpec& spec, const PolicyContext& context);
+
+}  // namespace spa

@@ -1,0 +1,247 @@
+#include "transformer/layer.h"
+
+#include "base/error.h"
+#include "kernels/rows.h"
+#include "transformer/sequence_state.h"
+#include "transformer/transformer.h"
+
+namespace spa {
+
+// What a policy may look at while it plans one sequence.
+class LayerStep::View : public LayerView {
+ public:
+  View(LayerStep& owner, size_t sequence) : owner_(owner), sequence_(sequence) {}
+
+  MatView<const float> Normed(const RowSet& rows) override {
+    owner_.view_normed_.Resize(rows.size(), x.cols);
+    RmsNorm(x, rows, weights->attn_norm.data(), config->norm_epsilon, owner_.view_normed_.View(),
+            *pool);
+    return owner_.view_normed_.View();
+  }
+
+  MatView<const float> Values(const RowSet& rows) override {
+    Mat<float>& values = owner_.valued_[sequence_];
+    values.Resize(rows.size(), config->kv_dim());
+    owner_.view_rows_.Set(Normed(rows));
+    MatMul(owner_.view_rows_, weights->wv, values.View(), *pool,
+           weights->bv.empty() ? nullptr : weights->bv.data());
+    owner_.valued_rows_[sequence_] = rows;
+    return values.View();
+  }
+
+ private:
+  LayerStep& owner_;
+  size_t sequence_;
+};
+
+bool LayerStep::Stack::operator==(const Stack& other) const {
+  if (first != other.first) return false;
+  for (size_t s = 0; s < rows.size(); ++s) {
+    if (*rows[s] != *other.rows[s]) return false;
+  }
+  return true;
+}
+
+LayerStep::LayerStep(const ModelConfig& config, const RopeTable& rope, ThreadPool& pool,
+                     PhaseClock& clock)
+    : config_(config), rope_(rope), pool_(pool), clock_(clock) {}
+
+void LayerStep::Run(size_t layer, const LayerWeights& weights,
+                    std::span<const SequenceStep> batch, std::vector<RowSet>& live) {
+  layer_ = layer;
+  weights_ = &weights;
+  Plan(batch, live);          // which rows, by each sequence's policy
+  NormInputs(batch);
+  RefreshKeysValues(batch);   // project, rotate, store
+  Attend(batch);              // these queries, every key
+  FeedForward(batch);
+  UpdateRows(batch, live);    // scatter the new rows; the others reuse what they have
+}
+
+void LayerStep::Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& live) {
+  clock_.Enter(Phase::kIdentify);
+  plans_.resize(batch.size());
+  in_rows_.resize(batch.size());
+  valued_rows_.assign(batch.size(), RowSet());
+  valued_.resize(batch.size());
+  for (size_t s = 0; s < batch.size(); ++s) {
+    SequenceState& state = *batch[s].state;
+    View view(*this, s);
+    view.layer = layer_;
+    view.step = &batch[s].input;
+    view.live = &live[s];
+    view.x = state.x().View();
+    view.config = &config_;
+    view.weights = weights_;
+    view.kv = &state.kv(layer_);
+    view.pool = &pool_;
+    LayerPlan& plan = plans_[s];
+    plan = state.policy().PlanLayer(view);
+    // Nobody reads the other rows of the last layer. A policy that caches outputs needs them next
+    // time, and one that watches attention may need their weights.
+    if (layer_ + 1 == config_.num_layers && state.policy().reuse() == Reuse::kNothing &&
+        !state.policy().wants_attention()) {
+      plan.out_rows = plan.out_rows.Intersect(batch[s].input.wanted);
+      plan.live = plan.out_rows;
+    }
+    SPA_CHECK(plan.live.Includes(plan.out_rows));
+    in_rows_[s] = plan.k_rows == plan.out_rows && plan.v_rows == plan.out_rows
+                      ? plan.out_rows
+                      : plan.k_rows.Union(plan.out_rows).Union(plan.v_rows);
+    state.rows_computed += plan.out_rows.size();
+    state.rows_total += state.num_rows();
+    if (state.trace) state.traced_rows[layer_] = plan.out_rows;
+  }
+}
+
+void LayerStep::NormInputs(std::span<const SequenceStep> batch) {
+  clock_.Enter(Phase::kAttention);
+  in_ = Stack();
+  for (const RowSet& rows : in_rows_) in_.Add(rows);
+  normed_.Resize(in_.size(), config_.model_dim);
+  for (size_t s = 0; s < batch.size(); ++s) {
+    RmsNorm(batch[s].state->x().View(), in_rows_[s], weights_->attn_norm.data(),
+            config_.norm_epsilon, normed_.View().Rows(in_.first[s], in_rows_[s].size()), pool_);
+  }
+  normed_rows_.Set(normed_.View());
+}
+
+void LayerStep::Project(const Stack& stack, const PackedMatrix& w, const std::vector<float>& bias,
+                        Mat<float>& out) {
+  out.Resize(stack.size(), w.rows());
+  const float* bias_data = bias.empty() ? nullptr : bias.data();
+  if (stack == in_) {
+    MatMul(normed_rows_, w, out.View(), pool_, bias_data);
+    return;
+  }
+  subset_.Resize(stack.size(), config_.model_dim);
+  for (size_t s = 0; s < stack.rows.size(); ++s) {
+    GatherRows(normed_.View().Rows(in_.first[s], in_rows_[s].size()),
+               in_rows_[s].PlacesOf(*stack.rows[s]),
+               subset_.View().Rows(stack.first[s], stack.rows[s]->size()), pool_);
+  }
+  subset_rows_.Set(subset_.View());
+  MatMul(subset_rows_, w, out.View(), pool_, bias_data);
+}
+
+void LayerStep::RotateRows(const Stack& stack, Mat<float>& rows) {
+  for (size_t s = 0; s < stack.rows.size(); ++s) {
+    // A row's position is its place in the sequence.
+    Rope(rows.View().Rows(stack.first[s], stack.rows[s]->size()), *stack.rows[s],
+         config_.head_dim, rope_, pool_);
+  }
+}
+
+void LayerStep::RefreshKeysValues(std::span<const SequenceStep> batch) {
+  Stack k_stack, v_stack;
+  // Values that a policy projected while planning are stored as they are.
+  const RowSet none;
+  std::vector<bool> valued(batch.size());
+  for (size_t s = 0; s < batch.size(); ++s) {
+    valued[s] = !valued_rows_[s].empty() && valued_rows_[s] == plans_[s].v_rows;
+    k_stack.Add(plans_[s].k_rows);
+    v_stack.Add(valued[s] ? none : plans_[s].v_rows);
+  }
+  Project(k_stack, weights_->wk, weights_->bk, k_);
+  RotateRows(k_stack, k_);
+  Project(v_stack, weights_->wv, weights_->bv, v_);
+  for (size_t s = 0; s < batch.size(); ++s) {
+    KvCache& kv = batch[s].state->kv(layer_);
+    kv.StoreKeys(plans_[s].k_rows, k_.View().Rows(k_stack.first[s], plans_[s].k_rows.size()),
+                 pool_);
+    kv.StoreValues(plans_[s].v_rows,
+                   valued[s] ? valued_[s].View()
+                             : v_.View().Rows(v_stack.first[s], plans_[s].v_rows.size()),
+                   pool_);
+  }
+}
+
+void LayerStep::Attend(std::span<const SequenceStep> batch) {
+  out_ = Stack();
+  for (const LayerPlan& plan : plans_) out_.Add(plan.out_rows);
+  Project(out_, weights_->wq, weights_->bq, q_);
+  RotateRows(out_, q_);
+  heads_.Resize(out_.size(), config_.q_dim());
+  std::vector<AttentionJob> jobs;
+  for (size_t s = 0; s < batch.size(); ++s) {
+    SequenceState& state = *batch[s].state;
+    const size_t count = plans_[s].out_rows.size();
+    AttentionJob job{.q = q_.View().Rows(out_.first[s], count),
+                     .kv = &state.kv(layer_),
+                     .out = heads_.View().Rows(out_.first[s], count)};
+    if (!state.policy().wants_attention()) {
+      jobs.push_back(job);
+      continue;
+    }
+    mean_weights_.Resize(count, state.num_rows());
+    job.mean_weights = mean_weights_.View();
+    spa::Attend({&job, 1}, config_.num_heads, pool_);
+    state.policy().AfterAttention({.layer = layer_,
+                                   .out_rows = &plans_[s].out_rows,
+                                   .q = job.q,
+                                   .mean_weights = job.mean_weights,
+                                   .kv = job.kv,
+                                   .pool = &pool_});
+  }
+  spa::Attend(jobs, config_.num_heads, pool_);
+  attn_.Resize(out_.size(), config_.model_dim);
+  heads_rows_.Set(heads_.View());
+  MatMul(heads_rows_, weights_->wo, attn_.View(), pool_);
+}
+
+void LayerStep::FeedForward(std::span<const SequenceStep> batch) {
+  clock_.Enter(Phase::kFfn);
+  const size_t count = out_.size();
+  hidden_.Resize(count, config_.model_dim);
+  for (size_t s = 0; s < batch.size(); ++s) {
+    GatherRows(batch[s].state->x().View(), plans_[s].out_rows,
+               hidden_.View().Rows(out_.first[s], plans_[s].out_rows.size()), pool_);
+  }
+  AddRows(attn_.View(), hidden_.View(), pool_);
+  ffn_normed_.Resize(count, config_.model_dim);
+  RmsNorm(hidden_.View(), RowSet::All(count), weights_->ffn_norm.data(), config_.norm_epsilon,
+          ffn_normed_.View(), pool_);
+  ffn_rows_.Set(ffn_normed_.View());
+  gate_.Resize(count, config_.ffn_dim);
+  up_.Resize(count, config_.ffn_dim);
+  MatMul(ffn_rows_, weights_->wgate, gate_.View(), pool_);
+  MatMul(ffn_rows_, weights_->wup, up_.View(), pool_);
+  SwiGlu(gate_.View(), up_.View(), pool_);
+  gate_rows_.Set(gate_.View());
+  ffn_.Resize(count, config_.model_dim);
+  MatMul(gate_rows_, weights_->wdown, ffn_.View(), pool_);
+}
+
+void LayerStep::UpdateRows(std::span<const SequenceStep> batch, std::vector<RowSet>& live) {
+  clock_.Enter(Phase::kOther);
+  AddRows(ffn_.View(), hidden_.View(), pool_);  // the new output of the recomputed rows
+  AddRows(ffn_.View(), attn_.View(), pool_);    // their update
+  for (size_t s = 0; s < batch.size(); ++s) {
+    SequenceState& state = *batch[s].state;
+    LayerPlan& plan = plans_[s];
+    const size_t count = plan.out_rows.size();
+    const MatView<float> x = state.x().View();
+    const RowSet reusing = plan.live.size() == count ? RowSet() : plan.live.Without(plan.out_rows);
+    const MatView<const float> output = hidden_.View().Rows(out_.first[s], count);
+    switch (state.policy().reuse()) {
+      case Reuse::kNothing:
+        SPA_CHECK(reusing.empty());
+        break;
+      case Reuse::kDelta:
+        ScatterRows(attn_.View().Rows(out_.first[s], count), plan.out_rows,
+                    state.kept(layer_).View(), pool_);
+        AddRowsAt(state.kept(layer_).View(), reusing, x, pool_);
+        break;
+      case Reuse::kOutput:
+        ScatterRows(output, plan.out_rows, state.kept(layer_).View(), pool_);
+        for (const uint32_t row : reusing) {
+          std::copy_n(state.kept(layer_).Row(row), config_.model_dim, x.Row(row));
+        }
+        break;
+    }
+    ScatterRows(output, plan.out_rows, x, pool_);
+    live[s] = std::move(plan.live);
+  }
+}
+
+}  // namespace spa

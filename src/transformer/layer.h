@@ -1,0 +1,90 @@
+// One transformer layer over the chosen rows of a batch of sequences, with the scratch it needs.
+// The rows of all sequences are gathered into one matrix, so that a batch of sparse updates is one
+// efficient product with each weight.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/matrix.h"
+#include "base/phase_clock.h"
+#include "base/thread_pool.h"
+#include "kernels/attention.h"
+#include "kernels/matmul.h"
+#include "kernels/pointwise.h"
+#include "model/config.h"
+#include "model/weights.h"
+#include "transformer/cache_policy.h"
+
+namespace spa {
+
+struct SequenceStep;
+
+class LayerStep {
+ public:
+  LayerStep(const ModelConfig& config, const RopeTable& rope, ThreadPool& pool, PhaseClock& clock);
+
+  // live[s]: rows of batch[s] that enter the layer; on return those that leave it.
+  void Run(size_t layer, const LayerWeights& weights, std::span<const SequenceStep> batch,
+           std::vector<RowSet>& live);
+
+ private:
+  class View;
+  // Rows of every sequence, stacked in one matrix: sequence s owns [first[s], first[s + 1]).
+  struct Stack {
+    std::vector<const RowSet*> rows;
+    std::vector<size_t> first = {0};
+    void Add(const RowSet& set) {
+      rows.push_back(&set);
+      first.push_back(first.back() + set.size());
+    }
+    size_t size() const { return first.back(); }
+    bool operator==(const Stack& other) const;
+  };
+
+  void Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& live);
+  void NormInputs(std::span<const SequenceStep> batch);
+  void RefreshKeysValues(std::span<const SequenceStep> batch);
+  void Attend(std::span<const SequenceStep> batch);
+  void FeedForward(std::span<const SequenceStep> batch);
+  void UpdateRows(std::span<const SequenceStep> batch, std::vector<RowSet>& live);
+
+  // out = normed rows of `stack` times w; the rows must be among the normed ones.
+  void Project(const Stack& stack, const PackedMatrix& w, const std::vector<float>& bias,
+               Mat<float>& out);
+  void RotateRows(const Stack& stack, Mat<float>& rows);
+
+  const ModelConfig& config_;
+  const RopeTable& rope_;
+  ThreadPool& pool_;
+  PhaseClock& clock_;
+
+  // The layer being run.
+  size_t layer_ = 0;
+  const LayerWeights* weights_ = nullptr;
+  std::vector<LayerPlan> plans_;    // per sequence
+  std::vector<RowSet> in_rows_;     // per sequence: union of the plan's k, v and out rows
+  std::vector<RowSet> valued_rows_; // per sequence: rows whose values a policy projected already
+  std::vector<Mat<float>> valued_;  // per sequence: those values
+
+  Mat<float> normed_;               // [in rows, model_dim]
+  Activations normed_rows_;
+  Stack in_, out_;                  // the rows of normed_; the rows of the plans' out_rows
+  Mat<float> subset_;               // [fewer rows, model_dim], gathered from normed_
+  Activations subset_rows_;
+  Mat<float> q_, k_, v_;            // [rows, q_dim or kv_dim]
+  Mat<float> heads_;                // [out rows, q_dim], attention before the output projection
+  Mat<float> mean_weights_;         // [out rows, num_rows] of one sequence
+  Activations heads_rows_;
+  Mat<float> attn_;                 // [out rows, model_dim]
+  Mat<float> hidden_;               // [out rows, model_dim], residual stream after attention
+  Mat<float> ffn_normed_;           // [out rows, model_dim]
+  Activations ffn_rows_;
+  Mat<float> gate_, up_;            // [out rows, ffn_dim]
+  Activations gate_rows_;
+  Mat<float> ffn_;                  // [out rows, model_dim]
+  Mat<float> view_normed_;          // [rows, model_dim], for a policy's look
+  Activations view_rows_;
+};
+
+}  // namespace spa

@@ -1,0 +1,75 @@
+#include "transformer/transformer.h"
+
+#include "base/error.h"
+#include "transformer/layer.h"
+
+namespace spa {
+namespace {
+
+// Logits are made and consumed this many rows at a time: enough for the matmul to be efficient,
+// 32 MB for LLaDA's vocabulary where 256 rows would take 130.
+constexpr size_t kLogitRows = 64;
+
+}  // namespace
+
+Transformer::Transformer(const ModelConfig& config, const Weights& weights, ThreadPool& pool)
+    : config_(config),
+      weights_(weights),
+      pool_(pool),
+      layer_(std::make_unique<LayerStep>(config, rope_, pool, clock_)) {}
+
+Transformer::~Transformer() = default;
+
+void Transformer::Step(std::span<const SequenceStep> batch, const LogitSink& sink) {
+  clock_.Enter(Phase::kOther);
+  std::vector<RowSet> live(batch.size());
+  for (size_t s = 0; s < batch.size(); ++s) {
+    SequenceState& state = *batch[s].state;
+    const StepInput& input = batch[s].input;
+    SPA_CHECK(input.num_rows() == state.num_rows());
+    if (state.num_rows() > rope_.num_positions()) {
+      rope_ = RopeTable(state.num_rows(), config_.head_dim, config_.rope_theta);
+    }
+    live[s] = state.policy().BeginStep(input);
+    for (const uint32_t row : live[s]) weights_.Embed(input.ids[row], state.x().Row(row));
+    if (state.trace) state.traced_rows.assign(config_.num_layers, {});
+  }
+  for (size_t layer = 0; layer < config_.num_layers; ++layer) {
+    layer_->Run(layer, weights_.layers[layer], batch, live);
+  }
+  for (size_t s = 0; s < batch.size(); ++s) SPA_CHECK(live[s].Includes(batch[s].input.wanted));
+  Logits(batch, sink);
+  clock_.Enter(Phase::kOther);
+}
+
+void Transformer::Logits(std::span<const SequenceStep> batch, const LogitSink& sink) {
+  clock_.Enter(Phase::kHead);
+  struct Wanted {
+    size_t sequence, index;
+  };
+  std::vector<Wanted> wanted;
+  for (size_t s = 0; s < batch.size(); ++s) {
+    for (size_t i = 0; i < batch[s].input.wanted.size(); ++i) wanted.push_back({s, i});
+  }
+  final_.Resize(wanted.size(), config_.model_dim);
+  for (size_t s = 0, first = 0; s < batch.size(); ++s) {
+    const RowSet& rows = batch[s].input.wanted;
+    RmsNorm(batch[s].state->x().View(), rows, weights_.final_norm.data(), config_.norm_epsilon,
+            final_.View().Rows(first, rows.size()), pool_);
+    first += rows.size();
+  }
+  logits_.Resize(std::min(kLogitRows, wanted.size()), config_.vocab_rows);
+  for (size_t first = 0; first < wanted.size(); first += kLogitRows) {
+    const size_t count = std::min(kLogitRows, wanted.size() - first);
+    clock_.Enter(Phase::kHead);
+    final_rows_.Set(final_.View().Rows(first, count));
+    MatMul(final_rows_, weights_.head, logits_.View().Rows(0, count), pool_);
+    clock_.Enter(Phase::kSampling);
+    pool_.ParallelFor(count, [&](size_t i) {
+      sink(wanted[first + i].sequence, wanted[first + i].index,
+           {logits_.Row(i), config_.vocab_rows});
+    });
+  }
+}
+
+}  // namespace spa

@@ -1,0 +1,62 @@
+// One step of a diffusion language model over a batch of sequences. The dense pass is the step in
+// which every policy chooses all rows; there is no other code path. A sequence's numbers do not
+// depend on the rest of the batch or on the thread count.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/matrix.h"
+#include "base/phase_clock.h"
+#include "base/thread_pool.h"
+#include "kernels/matmul.h"
+#include "kernels/pointwise.h"
+#include "model/config.h"
+#include "model/weights.h"
+#include "transformer/cache_policy.h"
+#include "transformer/sequence_state.h"
+
+namespace spa {
+
+class LayerStep;
+
+struct SequenceStep {
+  SequenceState* state = nullptr;
+  StepInput input;
+};
+
+// Receives the logits of row input.wanted[index] of batch[sequence]. Called once per wanted row,
+// from any thread of the pool, several at a time.   logits: [vocab_rows], may be overwritten
+using LogitSink =
+    std::function<void(size_t sequence, size_t index, std::span<float> logits)>;
+
+class Transformer {
+ public:
+  // All three must outlive the object.
+  Transformer(const ModelConfig& config, const Weights& weights, ThreadPool& pool);
+  ~Transformer();
+
+  void Step(std::span<const SequenceStep> batch, const LogitSink& sink);
+
+  const ModelConfig& config() const { return config_; }
+  const Weights& weights() const { return weights_; }
+  ThreadPool& pool() { return pool_; }
+  PhaseClock& clock() { return clock_; }
+
+ private:
+  void Logits(std::span<const SequenceStep> batch, const LogitSink& sink);
+
+  const ModelConfig& config_;
+  const Weights& weights_;
+  ThreadPool& pool_;
+  RopeTable rope_;  // grows with the longest sequence seen
+  PhaseClock clock_;
+  std::unique_ptr<LayerStep> layer_;  // one, with its workspace, runs them all
+  Mat<float> final_;              // [wanted rows of the batch, model_dim]
+  Mat<float> logits_;             // [kLogitRows, vocab_rows]
+  Activations final_rows_;
+};
+
+}  // namespace spa
