@@ -22,6 +22,9 @@ void Pause() {
 // A step issues jobs a few microseconds apart: spin that long before sleeping in the kernel.
 constexpr int kSpins = 4000;
 
+constexpr uint64_t kTaskMask = 0xffffffff;
+constexpr uint64_t kNextJob = kTaskMask + 1;
+
 template <typename T>
 void WaitWhileEqual(const std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpins; ++i) {
@@ -52,8 +55,8 @@ ThreadPool::ThreadPool(size_t num_threads) {
 
 ThreadPool::~ThreadPool() {
   stop_.store(true, std::memory_order_release);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
+  ticket_.fetch_add(kNextJob, std::memory_order_release);
+  ticket_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -62,36 +65,43 @@ void ThreadPool::Run(size_t num_tasks, Call call, const void* context) {
     for (size_t task = 0; task < num_tasks; ++task) call(context, task, 0);
     return;
   }
+  SPA_CHECK(num_tasks <= kTaskMask);
   call_ = call;
   context_ = context;
   num_tasks_ = num_tasks;
-  next_task_.store(0, std::memory_order_relaxed);
-  busy_workers_.store(workers_.size(), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
-  Drain(0);
-  for (size_t busy = busy_workers_.load(std::memory_order_acquire); busy != 0;
-       busy = busy_workers_.load(std::memory_order_acquire)) {
-    WaitWhileEqual(busy_workers_, busy);
+  done_tasks_.store(0, std::memory_order_relaxed);
+  const uint64_t job = ticket_.load(std::memory_order_relaxed) & ~kTaskMask;
+  ticket_.store(job + kNextJob + num_tasks, std::memory_order_release);
+  ticket_.notify_all();
+  while (RunOneTask(0)) {
+  }
+  for (size_t done = done_tasks_.load(std::memory_order_acquire); done != num_tasks;
+       done = done_tasks_.load(std::memory_order_acquire)) {
+    WaitWhileEqual(done_tasks_, done);
   }
 }
 
-void ThreadPool::Drain(size_t thread) {
-  for (size_t task = next_task_.fetch_add(1, std::memory_order_relaxed); task < num_tasks_;
-       task = next_task_.fetch_add(1, std::memory_order_relaxed)) {
-    call_(context_, task, thread);
+bool ThreadPool::RunOneTask(size_t thread) {
+  uint64_t ticket = ticket_.load(std::memory_order_acquire);
+  do {
+    if ((ticket & kTaskMask) == 0) return false;
+  } while (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
+                                          std::memory_order_acquire));
+  // The task is ours, so the job stays until it is done.
+  const size_t num_tasks = num_tasks_;
+  call_(context_, num_tasks - (ticket & kTaskMask), thread);
+  if (done_tasks_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_tasks) {
+    done_tasks_.notify_one();
   }
+  return true;
 }
 
 void ThreadPool::WorkerLoop(size_t thread) {
-  uint64_t seen = 0;
-  while (true) {
-    WaitWhileEqual(generation_, seen);
-    seen = generation_.load(std::memory_order_acquire);
-    if (stop_.load(std::memory_order_acquire)) return;
-    Drain(thread);
-    busy_workers_.fetch_sub(1, std::memory_order_acq_rel);
-    busy_workers_.notify_one();
+  while (!stop_.load(std::memory_order_acquire)) {
+    const uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    if (!RunOneTask(thread) && !stop_.load(std::memory_order_acquire)) {
+      WaitWhileEqual(ticket_, ticket);
+    }
   }
 }
 

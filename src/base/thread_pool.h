@@ -1,6 +1,7 @@
 // One fixed set of worker threads. ParallelFor is the only way the engine uses more than one core:
 // it hands out task indices, never parts of a sum, so results do not depend on the thread count.
-// One caller at a time; calls do not nest.
+// One caller at a time; calls do not nest. The caller waits for tasks, not for workers: when the
+// system gives a worker no core, the caller does its share.
 #pragma once
 
 #include <atomic>
@@ -42,16 +43,20 @@ class ThreadPool {
   using Call = void (*)(const void* context, size_t task, size_t thread);
   void Run(size_t num_tasks, Call call, const void* context);
   void WorkerLoop(size_t thread);
-  void Drain(size_t thread);
+
+  // Takes one task of the current job and runs it; false if none is left.
+  bool RunOneTask(size_t thread);
 
   std::vector<std::thread> workers_;
+  // The job. Written only while no task of it can be taken or is running.
   Call call_ = nullptr;
   const void* context_ = nullptr;
   size_t num_tasks_ = 0;
   std::atomic<bool> stop_{false};
-  alignas(64) std::atomic<uint64_t> generation_{0};  // bumped to start a job
-  alignas(64) std::atomic<size_t> next_task_{0};
-  alignas(64) std::atomic<size_t> busy_workers_{0};
+  // Upper half: number of the job; lower half: its tasks nobody has taken yet. Taking a task is one
+  // compare-and-swap, so a thread that wakes late finds either a task of the running job or none.
+  alignas(64) std::atomic<uint64_t> ticket_{0};
+  alignas(64) std::atomic<size_t> done_tasks_{0};
 };
 
 // Cores this process may run on.

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "policies/none.h"
+#include "policies/spa.h"
 
 namespace spa {
 namespace {
@@ -18,6 +19,9 @@ PolicyFactory MakeNone(OptionReader&, const PolicyContext&) {
 const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
       {{"none", "every row, every layer, every step: exact", ""}, MakeNone},
+      {{"spa", "SPA-Cache: rows whose singular proxy drifted, a budget per layer",
+        "rho=1 scope=all"},
+       MakeSpa},
   };
   return entries;
 }

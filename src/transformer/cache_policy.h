@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "base/token.h"
 #include "kernels/attention.h"
+#include "kernels/pointwise.h"
 #include "model/config.h"
 #include "model/weights.h"
 #include "transformer/row_set.h"
@@ -62,6 +63,7 @@ class LayerView {
   const ModelConfig* config = nullptr;
   const LayerWeights* weights = nullptr;
   KvCache* kv = nullptr;            // as the previous step left it
+  const RopeTable* rope = nullptr;
   ThreadPool* pool = nullptr;
 
   // RMS-normed input of the given rows.   [rows, model_dim], valid until the next call

@@ -74,6 +74,7 @@ void LayerStep::Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& l
     view.config = &config_;
     view.weights = weights_;
     view.kv = &state.kv(layer_);
+    view.rope = &rope_;
     view.pool = &pool_;
     LayerPlan& plan = plans_[s];
     plan = state.policy().PlanLayer(view);

@@ -1,0 +1,81 @@
+// SPA-Cache (Singular Proxies for Adaptive Caching in Diffusion Language Models, arXiv 2602.02544).
+// In every layer the rows whose low-rank value proxy moved most since they were last looked at are
+// recomputed, up to the layer's budget; the others reuse their cached update.
+//
+// Keeps per row and layer: K, V, the update (or output) and the proxy.
+// Costs per layer: rank * model_dim per row in scope to identify, the whole layer for the budget.
+// Where the authors' code leaves their paper, both ways are options (docs/caches.md).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "policies/options.h"
+#include "policies/registry.h"
+#include "policies/spa_budget.h"
+#include "policies/spa_proxy.h"
+#include "transformer/cache_policy.h"
+
+namespace spa {
+
+enum class Identifier { kSingular, kValue, kKey, kQuery, kAttnInput, kAttnOutput };
+
+struct SpaOptions {
+  Identifier identifier = Identifier::kSingular;
+  size_t rank = 0;                   // kSingular
+  std::vector<double> ratios;        // budget per layer
+  Reuse form = Reuse::kDelta;        // or kOutput, Algorithm 1 read literally
+  bool scope_all = false;            // all rows compete, or the generated ones only
+  bool overwrite_proxy = false;      // compare with the last step (code), or with the last update
+  bool full_kv = false;              // keys and values of every row in scope (code)
+  bool dense_first = true;           // the first layer recomputes every row in scope
+  size_t refresh_prompt = 0;         // recompute everything every so many steps; 0: never again
+  size_t refresh_gen = 0;            // recompute the scope every so many steps; 0: never
+  // Beyond the paper.
+  double drift = 1.0;                // rows more similar than this are left alone (budget: a cap)
+  double refresh_drift = 0.0;        // refresh the scope when this much drift was left behind
+  bool stale_first = false;          // unchanged rows: those that waited longest go first
+};
+
+// What all sequences of a model share.
+struct SpaModel {
+  SpaOptions options;
+  std::vector<PackedMatrix> projections;  // kSingular: W_r times the norm's gain, per layer
+};
+
+class SpaPolicy : public CachePolicy {
+ public:
+  explicit SpaPolicy(std::shared_ptr<const SpaModel> model) : model_(std::move(model)) {}
+
+  Reuse reuse() const override { return model_->options.form; }
+  RowSet BeginStep(const StepInput& step) override;
+  LayerPlan PlanLayer(LayerView& view) override;
+  size_t bytes() const override;
+
+ private:
+  struct LayerState {
+    Mat<float> proxies;              // [num_rows, width of the identifier]
+    std::vector<uint32_t> computed;  // per row: the step that last recomputed it
+  };
+
+  // Identifiers of the rows in scope.   [scope, width]
+  MatView<const float> Identify(LayerView& view);
+  MatView<const float> AttentionOutput(LayerView& view);
+  RowSet Select(LayerView& view, MatView<const float> proxies);
+
+  std::shared_ptr<const SpaModel> model_;
+  std::vector<LayerState> layers_;
+  RowSet scope_;
+  bool refresh_ = false;             // this step recomputes the whole scope
+  double drift_left_behind_ = 0.0;   // mean drift of rows not recomputed, summed since the refresh
+  size_t step_ = 0;
+  Activations input_;
+  Mat<float> identified_;
+  Mat<float> scratch_[3];
+};
+
+PolicyFactory MakeSpa(OptionReader& options, const PolicyContext& context);
+
+}  // namespace spa
