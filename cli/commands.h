@@ -12,5 +12,7 @@ void AddLogits(CLI::App& app);
 void AddConvert(CLI::App& app);
 void AddQuantize(CLI::App& app);
 void AddSynth(CLI::App& app);
+void AddProxy(CLI::App& app);
+void AddBench(CLI::App& app);
 
 }  // namespace spa::cli

@@ -18,7 +18,8 @@ int main(int argc, char** argv) {
   app.fallthrough(false);
   app.footer("`spa COMMAND --help` explains a command and gives an example.");
   for (const auto add : {spa::cli::AddGenerate, spa::cli::AddInspect, spa::cli::AddLogits,
-                         spa::cli::AddConvert, spa::cli::AddQuantize, spa::cli::AddSynth}) {
+                         spa::cli::AddConvert, spa::cli::AddQuantize, spa::cli::AddSynth,
+                         spa::cli::AddProxy, spa::cli::AddBench}) {
     add(app);
   }
   try {

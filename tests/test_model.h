@@ -24,13 +24,14 @@ struct TestModel {
   PolicyFactory Policy(const std::string& name, const std::vector<std::string>& options = {}) {
     CacheSpec spec{.name = name, .options = {}};
     for (const std::string& option : options) AddOption(spec, option);
-    return MakePolicyFactory(spec, {.file = &file, .weights = &weights, .pool = &pool});
+    return MakePolicyFactory(spec, {.file = &file, .weights = &weights, .pool = &pool, .progress = {}});
   }
 
   std::unique_ptr<Generation> Start(const std::vector<TokenId>& prompt, const DecodeOptions& options,
                                     const PolicyFactory& policy) {
     DecodeVocabulary vocabulary{.mask_id = file.config().mask_id,
                                 .fill_id = file.config().eos_id.value_or(0),
+                                .stop_ids = {},
                                 .num_tokens = file.config().vocab_rows};
     return std::make_unique<Generation>(file.config(), prompt, options, vocabulary, KvType::kF32,
                                         policy);

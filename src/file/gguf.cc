@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <numeric>
 #include <type_traits>
 #include <unordered_set>
 
@@ -221,9 +220,10 @@ uint32_t ReadVersion(ByteReader& reader, const std::string& name) {
 void CheckNotSplit(const GgufFile& file) {
   const uint64_t count = file.FindUint("split.count").value_or(1);
   if (count <= 1) return;
-  throw Error("{}: one of the {} parts of a split model; merge them into one file first "
-              "(llama-gguf-split --merge FIRST_PART OUT.gguf)",
-              file.name(), count);
+  throw Error(
+      "{}: one of the {} parts of a split model; merge them into one file first "
+      "(llama-gguf-split --merge FIRST_PART OUT.gguf)",
+      file.name(), count);
 }
 
 uint64_t ReadAlignment(const GgufFile& file) {
@@ -283,10 +283,11 @@ TensorEntry ReadTensorEntry(ByteReader& reader, const std::string& name) {
   const DTypeInfo* info = FindDType(type);
   if (info == nullptr) {
     const std::string_view type_name = GgufTypeName(type);
-    throw Error("{}: tensor {} has the type {}, which is not supported (F32, F16, BF16, Q8_0, "
-                "Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K are)",
-                name, Quoted(tensor_name),
-                type_name.empty() ? fmt::format("number {}", type) : std::string(type_name));
+    throw Error(
+        "{}: tensor {} has the type {}, which is not supported (F32, F16, BF16, Q8_0, "
+        "Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K are)",
+        name, Quoted(tensor_name),
+        type_name.empty() ? fmt::format("number {}", type) : std::string(type_name));
   }
   entry.tensor.dtype = info->dtype;
   entry.offset = reader.Number<uint64_t>(kTable);
@@ -304,9 +305,10 @@ void PlaceTensors(std::span<TensorEntry> entries, std::span<const std::byte> dat
                   tensor_name, entry.offset, alignment);
     }
     if (entry.offset > data.size() || entry.num_bytes > data.size() - entry.offset) {
-      throw Error("{}: tensor {} takes {} bytes from {} on, but the data section has {}: the file "
-                  "is cut short or damaged",
-                  name, tensor_name, entry.num_bytes, entry.offset, data.size());
+      throw Error(
+          "{}: tensor {} takes {} bytes from {} on, but the data section has {}: the file "
+          "is cut short or damaged",
+          name, tensor_name, entry.num_bytes, entry.offset, data.size());
     }
     entry.tensor.bytes = data.subspan(entry.offset, entry.num_bytes);
   }
@@ -383,9 +385,8 @@ void GgufFile::Release(const Tensor& tensor) const {
 }
 
 const GgufValue* GgufFile::FindValue(std::string_view key) const {
-  const auto it = std::ranges::find(metadata_, key, [](const auto& entry) -> std::string_view {
-    return entry.first;
-  });
+  const auto it = std::ranges::find(
+      metadata_, key, [](const auto& entry) -> std::string_view { return entry.first; });
   return it == metadata_.end() ? nullptr : &it->second;
 }
 

@@ -19,9 +19,9 @@
 namespace spa {
 
 // A metadata value. Integers of every width arrive as int64/uint64, floats as double.
-using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string,
-                               std::vector<uint64_t>, std::vector<int64_t>, std::vector<double>,
-                               std::vector<bool>, std::vector<std::string>>;
+using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<uint64_t>,
+                               std::vector<int64_t>, std::vector<double>, std::vector<bool>,
+                               std::vector<std::string>>;
 
 class GgufFile : public TensorFile {
  public:

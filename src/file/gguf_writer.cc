@@ -96,10 +96,10 @@ void GgufWriter::DeclareTensor(std::string name, DType dtype, std::vector<uint64
   if (shape.empty()) shape = {1};  // a scalar; GGUF wants a dimension
   if (shape.size() > kGgufMaxDims || std::ranges::find(shape, 0u) != shape.end() ||
       shape.back() % info.block_size != 0) {
-    throw Error("{}: tensor {} of shape [{}] cannot be stored as {}: expected 1 to {} dimensions "
-                "and rows that are a multiple of {}",
-                name_, Quoted(name), fmt::join(shape, ", "), info.name, kGgufMaxDims,
-                info.block_size);
+    throw Error(
+        "{}: tensor {} of shape [{}] cannot be stored as {}: expected 1 to {} dimensions "
+        "and rows that are a multiple of {}",
+        name_, Quoted(name), fmt::join(shape, ", "), info.name, kGgufMaxDims, info.block_size);
   }
   uint64_t num_bytes = RowBytes(dtype, shape.back());
   for (size_t i = 0; i + 1 < shape.size(); ++i) num_bytes *= shape[i];

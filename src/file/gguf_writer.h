@@ -29,7 +29,8 @@ class GgufWriter {
   void AddString(std::string_view key, std::string_view value);
   void AddStrings(std::string_view key, std::span<const std::string> values);
   // Copies every metadata key of `source` with its original type, except those in `skip`, those
-  // added before and those that describe the layout of the source file (general.alignment, split.*).
+  // added before and those that describe the layout of the source file (general.alignment,
+  // split.*).
   void CopyMetadata(const GgufFile& source, std::span<const std::string_view> skip = {});
 
   // shape as in Tensor: slowest first. Throws Error if no GGUF file can hold such a tensor.

@@ -32,8 +32,7 @@ class Events : public nlohmann::json::json_sax_t {
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::json::exception&) override {
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
     throw Error("{}: not valid JSON: damaged or cut short near byte {}", name_, position);
   }
 

@@ -1,7 +1,6 @@
 #include "file/safetensors.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <functional>
@@ -20,6 +19,7 @@ namespace spa {
 namespace {
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+constexpr uint64_t kMaxIndexBytes = 16'000'000;    // that of an 8B model has 30 kB
 constexpr size_t kMaxDims = 4;
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::string_view kLfsPointer = "version https://git-lfs";
@@ -50,7 +50,10 @@ class HeaderHandler : public JsonHandler {
     return true;
   }
 
-  void Close() override { --depth_; }
+  void Close() override {
+    if (depth_ == 2) CheckComplete(entries_.back());
+    --depth_;
+  }
 
   void Key(std::string_view key) override {
     key_ = key;
@@ -74,6 +77,14 @@ class HeaderHandler : public JsonHandler {
  private:
   static constexpr size_t kMaxNumbers = 16;  // enough to report a shape with too many dimensions
 
+  // Checked entry by entry: a header of empty entries would take many times its size in memory.
+  void CheckComplete(const HeaderEntry& entry) const {
+    if (!entry.dtype || !entry.shape || !entry.offsets || entry.offsets->size() != 2) {
+      throw Error("{}: tensor {} needs a dtype, a shape and two data_offsets", name_,
+                  Quoted(entry.name));
+    }
+  }
+
   // False if the reader does not know the field.
   bool OpenField(bool is_object) {
     std::optional<std::vector<uint64_t>>* field = nullptr;
@@ -89,9 +100,10 @@ class HeaderHandler : public JsonHandler {
     if (depth_ < 1 || entries_.empty()) {
       return Error("{}: the header is not an object of tensors", name_);
     }
-    return Error("{}: the header entry of tensor {} is malformed; expected dtype (a string), shape "
-                 "and data_offsets (whole numbers)",
-                 name_, Quoted(entries_.back().name));
+    return Error(
+        "{}: the header entry of tensor {} is malformed; expected dtype (a string), shape "
+        "and data_offsets (whole numbers)",
+        name_, Quoted(entries_.back().name));
   }
 
   const std::string& name_;
@@ -105,15 +117,13 @@ DType ParseHeaderDType(const HeaderEntry& entry, const std::string& name) {
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
     if (*entry.dtype == Info(dtype).name) return dtype;
   }
-  throw Error("{}: tensor {} has the dtype {}, expected F32, F16 or BF16", name,
-              Quoted(entry.name), Quoted(*entry.dtype));
+  throw Error("{}: tensor {} has the dtype {}, expected F32, F16 or BF16", name, Quoted(entry.name),
+              Quoted(*entry.dtype));
 }
 
+// `entry` is complete.
 Tensor MakeTensor(HeaderEntry entry, std::span<const std::byte> data, const std::string& name) {
   const std::string quoted = Quoted(entry.name);
-  if (!entry.dtype || !entry.shape || !entry.offsets || entry.offsets->size() != 2) {
-    throw Error("{}: tensor {} needs a dtype, a shape and two data_offsets", name, quoted);
-  }
   Tensor tensor;
   tensor.dtype = ParseHeaderDType(entry, name);
   if (entry.shape->size() > kMaxDims) {
@@ -129,9 +139,10 @@ Tensor MakeTensor(HeaderEntry entry, std::span<const std::byte> data, const std:
   const uint64_t begin = entry.offsets->front();
   const uint64_t end = entry.offsets->back();
   if (begin > end || end > data.size()) {
-    throw Error("{}: tensor {} lies at bytes {} to {}, but there are {} bytes of data: the file is "
-                "cut short or damaged",
-                name, quoted, begin, end, data.size());
+    throw Error(
+        "{}: tensor {} lies at bytes {} to {}, but there are {} bytes of data: the file is "
+        "cut short or damaged",
+        name, quoted, begin, end, data.size());
   }
   if (overflow || num_bytes != end - begin) {
     throw Error("{}: tensor {} has {} bytes of data, which does not match its shape and dtype",
@@ -208,9 +219,10 @@ std::vector<Tensor> ParseSafetensors(std::span<const std::byte> bytes, const std
   std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
   const std::span<const std::byte> rest = bytes.subspan(sizeof(header_bytes));
   if (header_bytes > kMaxHeaderBytes || header_bytes > rest.size()) {
-    throw Error("{}: not a safetensors file, or cut short: claims a header of {} bytes, but has {} "
-                "(and {} is the limit)",
-                name, header_bytes, rest.size(), kMaxHeaderBytes);
+    throw Error(
+        "{}: not a safetensors file, or cut short: claims a header of {} bytes, but has {} "
+        "(and {} is the limit)",
+        name, header_bytes, rest.size(), kMaxHeaderBytes);
   }
   HeaderHandler header(name);
   ParseJson(rest.first(header_bytes), name, header);
@@ -238,8 +250,8 @@ std::vector<Tensor> ParseSafetensors(std::span<const std::byte> bytes, const std
 
 std::vector<std::pair<std::string, std::string>> ParseSafetensorsIndex(
     std::span<const std::byte> bytes, const std::string& name) {
-  if (bytes.size() > kMaxHeaderBytes) {
-    throw Error("{}: {} bytes, expected at most {}", name, bytes.size(), kMaxHeaderBytes);
+  if (bytes.size() > kMaxIndexBytes) {
+    throw Error("{}: {} bytes, expected at most {}", name, bytes.size(), kMaxIndexBytes);
   }
   IndexHandler index(name);
   ParseJson(bytes, name, index);

@@ -15,11 +15,12 @@
 
 namespace spa {
 
-// The tensors of one safetensors file in the order of their data, pointing into `bytes`. Throws Error
-// unless they fill the file without gap or overlap; `name` appears in errors.
+// The tensors of one safetensors file in the order of their data, pointing into `bytes`. Throws
+// Error unless they fill the file without gap or overlap; `name` appears in errors.
 std::vector<Tensor> ParseSafetensors(std::span<const std::byte> bytes, const std::string& name);
 
-// The pairs (tensor, shard file) of an index. Shards are plain file names: no path leaves the folder.
+// The pairs (tensor, shard file) of an index. Shards are plain file names: no path leaves the
+// folder.
 std::vector<std::pair<std::string, std::string>> ParseSafetensorsIndex(
     std::span<const std::byte> bytes, const std::string& name);
 

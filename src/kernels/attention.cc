@@ -1,58 +1,273 @@
+// Softmax attention with scores that never leave L1: a task is a block of queries of one KV head;
+// blocks of keys and values pass by, and each query keeps its running maximum, sum and output.
 #include "kernels/attention.h"
 
-#include <algorithm>
+#include "kernels/targets.h"
+// The rest is compiled once per target.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
-#include "kernels/reference.h"
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
 
+#include "base/error.h"
+#include "kernels/fma_tile-inl.h"
+#include "kernels/kv_store.h"
+// After foreach_target, as it is compiled per target too.
+#include <hwy/contrib/math/math-inl.h>
+
+#ifndef SPA_KERNELS_ATTENTION_TASK_
+#define SPA_KERNELS_ATTENTION_TASK_
 namespace spa {
 
-struct KvCache::Store {
-  Mat<float> k, v;
-  size_t num_kv_heads = 0;
-  size_t head_dim = 0;
+inline constexpr size_t kQueryBlock = 48;  // query rows of a task: 8 tiles of 6
+inline constexpr size_t kMeanRows = 12;    // rows of a task that averages weights
+// Keys of a block. Part of the definition of a result: the running maximum moves once per block.
+inline constexpr size_t kKeyBlock = 64;
+
+// The softmax of one query head: weight of a score = exp(score - max) / sum.
+struct SoftmaxStats {
+  float max;
+  float sum;
 };
 
-KvCache::KvCache() : store_(std::make_unique<Store>()) {}
-KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType) : KvCache() {
-  store_->num_kv_heads = num_kv_heads;
-  store_->head_dim = head_dim;
-  store_->k.Resize(num_rows, num_kv_heads * head_dim);
-  store_->v.Resize(num_rows, num_kv_heads * head_dim);
-  store_->k.Fill(0.0f);
-  store_->v.Fill(0.0f);
-}
-KvCache::KvCache(KvCache&&) noexcept = default;
-KvCache& KvCache::operator=(KvCache&&) noexcept = default;
-KvCache::~KvCache() = default;
+// Queries [first, first + count) of those that read kv_head. With g query heads per KV head, query
+// i is row i / g of the job, head kv_head * g + i % g.
+struct AttentionTask {
+  const AttentionJob* job;
+  size_t num_heads;
+  size_t kv_head;
+  size_t first;
+  size_t count;
+  SoftmaxStats* stats;  // [job rows, num_heads] if mean weights are wanted, else null
+};
 
-size_t KvCache::num_rows() const { return store_->k.rows(); }
-size_t KvCache::num_kv_heads() const { return store_->num_kv_heads; }
-size_t KvCache::head_dim() const { return store_->head_dim; }
-size_t KvCache::bytes() const { return store_->k.bytes() + store_->v.bytes(); }
+}  // namespace spa
+#endif  // SPA_KERNELS_ATTENTION_TASK_
 
-void KvCache::StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, ThreadPool&) {
-  for (size_t i = 0; i < rows.size(); ++i) std::copy_n(k.Row(i), k.cols, store_->k.Row(rows[i]));
-}
-void KvCache::StoreValues(std::span<const uint32_t> rows, MatView<const float> v, ThreadPool&) {
-  for (size_t i = 0; i < rows.size(); ++i) std::copy_n(v.Row(i), v.cols, store_->v.Row(rows[i]));
-}
-void KvCache::LoadKey(size_t row, float* out) const {
-  std::copy_n(store_->k.Row(row), store_->k.cols(), out);
-}
-void KvCache::LoadValue(size_t row, float* out) const {
-  std::copy_n(store_->v.Row(row), store_->v.cols(), out);
-}
+HWY_BEFORE_NAMESPACE();
+namespace spa::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
-void Attend(std::span<const AttentionJob> jobs, size_t num_heads, ThreadPool& pool) {
-  for (const AttentionJob& job : jobs) {
-    const KvCache::Store& store = job.kv->store();
-    pool.ParallelFor(job.q.rows, [&](size_t i) {
-      MatView<float> mean = job.mean_weights;
-      if (mean.data) mean = mean.Rows(i, 1);
-      reference::Attend(job.q.Rows(i, 1), store.k.View(), store.v.View(), num_heads,
-                        store.head_dim, job.out.Rows(i, 1), mean);
-    });
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// scores[r][0..kKeyBlock) of the keys [first_key, first_key + num_keys); those of keys past the end
+// of the sequence are minus infinity. queries: [num_rows, head_dim], scores: [num_rows, kKeyBlock]
+template <class Loader>
+void ComputeScores(const KvCache::Store& store, size_t kv_head, const float* queries,
+                   size_t num_rows, size_t first_key, size_t num_keys, float* scores) {
+  using Element = typename Loader::Element;
+  const Element* keys = reinterpret_cast<const Element*>(store.keys.data());
+  std::memset(scores, 0, num_rows * kKeyBlock * sizeof(float));
+  for (size_t key = 0; key < num_keys; key += kPanelWidth) {
+    AddInputsOfRows<Loader>(num_rows, {queries, store.head_dim},
+                            {keys + store.KeyPanel(kv_head, first_key + key, 0), kPanelWidth},
+                            store.head_dim, {scores + key, kKeyBlock});
+  }
+  for (size_t r = 0; num_keys < kKeyBlock && r < num_rows; ++r) {
+    for (size_t key = num_keys; key < kKeyBlock; ++key) {
+      scores[r * kKeyBlock + key] = kMinusInfinity;
+    }
   }
 }
 
+HWY_INLINE float MaxScore(const float* scores) {
+  constexpr hn::CappedTag<float, kPanelWidth> df;
+  auto max = hn::Load(df, scores);
+  for (size_t i = hn::Lanes(df); i < kKeyBlock; i += hn::Lanes(df)) {
+    max = hn::Max(max, hn::Load(df, scores + i));
+  }
+  return hn::GetLane(hn::MaxOfLanes(df, max));
+}
+
+// scores = exp(scores - max); returns their sum.
+HWY_INLINE float ExpScores(float max, float* scores) {
+  constexpr hn::CappedTag<float, kPanelWidth> df;
+  const auto offset = hn::Set(df, max);
+  auto sum = hn::Zero(df);
+  for (size_t i = 0; i < kKeyBlock; i += hn::Lanes(df)) {
+    const auto weight = hn::Exp(df, hn::Sub(hn::Load(df, scores + i), offset));
+    hn::Store(weight, df, scores + i);
+    sum = hn::Add(sum, weight);
+  }
+  return hn::GetLane(hn::SumOfLanes(df, sum));
+}
+
+// to[0..n) = from[0..n) * factor
+void ScaleRow(const float* from, float factor, size_t n, float* to) {
+  constexpr hn::CappedTag<float, 8> df;
+  const auto f = hn::Set(df, factor);
+  size_t i = 0;
+  for (; i + hn::Lanes(df) <= n; i += hn::Lanes(df)) {
+    hn::StoreU(hn::Mul(hn::LoadU(df, from + i), f), df, to + i);
+  }
+  for (; i < n; ++i) to[i] = from[i] * factor;
+}
+
+// Folds a block of scores of one query into its state; leaves the block's weights in scores.
+HWY_INLINE void UpdateSoftmax(size_t padded_dim, SoftmaxStats& stats, float* scores, float* out) {
+  const float block_max = MaxScore(scores);
+  if (block_max > stats.max) {
+    const float shrink = std::exp(stats.max - block_max);
+    stats.max = block_max;
+    stats.sum *= shrink;
+    ScaleRow(out, shrink, padded_dim, out);
+  }
+  stats.sum += ExpScores(stats.max, scores);
+}
+
+template <class Loader>
+void AttendBlock(const AttentionTask& task) {
+  using Element = typename Loader::Element;
+  const KvCache::Store& store = task.job->kv->store();
+  const size_t head_dim = store.head_dim;
+  const size_t padded_dim = store.padded_dim;
+  const size_t heads_per_kv = task.num_heads / store.num_kv_heads;
+  const Element* values = reinterpret_cast<const Element*>(store.values.data());
+
+  thread_local Mat<float> query_scratch, out_scratch;
+  query_scratch.Resize(kQueryBlock, head_dim);
+  out_scratch.Resize(kQueryBlock, padded_dim);
+  HWY_ALIGN float scores[kFmaRows * kKeyBlock];
+  SoftmaxStats stats[kQueryBlock];
+  const auto row_of = [&](size_t i) { return (task.first + i) / heads_per_kv; };
+  const auto head_of = [&](size_t i) {
+    return task.kv_head * heads_per_kv + (task.first + i) % heads_per_kv;
+  };
+
+  const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  for (size_t i = 0; i < task.count; ++i) {
+    ScaleRow(task.job->q.Row(row_of(i)) + head_of(i) * head_dim, scale, head_dim,
+             query_scratch.Row(i));
+    stats[i] = {kMinusInfinity, 0.0f};
+  }
+  std::memset(out_scratch.data(), 0, task.count * padded_dim * sizeof(float));
+
+  for (size_t first_key = 0; first_key < store.num_rows; first_key += kKeyBlock) {
+    const size_t num_keys = HWY_MIN(kKeyBlock, store.num_rows - first_key);
+    for (size_t i = 0; i < task.count; i += kFmaRows) {
+      const size_t num_rows = HWY_MIN(kFmaRows, task.count - i);
+      ComputeScores<Loader>(store, task.kv_head, query_scratch.Row(i), num_rows, first_key,
+                            num_keys, scores);
+      for (size_t r = 0; r < num_rows; ++r) {
+        UpdateSoftmax(padded_dim, stats[i + r], scores + r * kKeyBlock, out_scratch.Row(i + r));
+      }
+      for (size_t dim = 0; dim < padded_dim; dim += kPanelWidth) {
+        AddInputsOfRows<Loader>(num_rows, {scores, kKeyBlock},
+                                {values + store.Value(task.kv_head, first_key) + dim, padded_dim},
+                                num_keys, {out_scratch.Row(i) + dim, padded_dim});
+      }
+    }
+  }
+  for (size_t i = 0; i < task.count; ++i) {
+    ScaleRow(out_scratch.Row(i), 1.0f / stats[i].sum, head_dim,
+             task.job->out.Row(row_of(i)) + head_of(i) * head_dim);
+    if (task.stats != nullptr) task.stats[row_of(i) * task.num_heads + head_of(i)] = stats[i];
+  }
+}
+
+// mean_weights of the rows [first, first + count) of the job, from the scores once more.
+template <class Loader>
+void MeanWeightsBlock(const AttentionTask& task) {
+  const KvCache::Store& store = task.job->kv->store();
+  const size_t head_dim = store.head_dim;
+  const size_t heads_per_kv = task.num_heads / store.num_kv_heads;
+  thread_local Mat<float> query_scratch;
+  query_scratch.Resize(kFmaRows, head_dim);
+  HWY_ALIGN float scores[kFmaRows * kKeyBlock];
+  const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  for (size_t i = task.first; i < task.first + task.count; i += kFmaRows) {
+    const size_t num_rows = HWY_MIN(kFmaRows, task.first + task.count - i);
+    for (size_t r = 0; r < num_rows; ++r) {
+      std::memset(task.job->mean_weights.Row(i + r), 0, store.num_rows * sizeof(float));
+    }
+    for (size_t head = 0; head < task.num_heads; ++head) {
+      for (size_t r = 0; r < num_rows; ++r) {
+        ScaleRow(task.job->q.Row(i + r) + head * head_dim, scale, head_dim, query_scratch.Row(r));
+      }
+      for (size_t first_key = 0; first_key < store.num_rows; first_key += kKeyBlock) {
+        const size_t num_keys = HWY_MIN(kKeyBlock, store.num_rows - first_key);
+        ComputeScores<Loader>(store, head / heads_per_kv, query_scratch.data(), num_rows, first_key,
+                              num_keys, scores);
+        for (size_t r = 0; r < num_rows; ++r) {
+          const SoftmaxStats& stats = task.stats[(i + r) * task.num_heads + head];
+          float* weights = scores + r * kKeyBlock;
+          ExpScores(stats.max, weights);
+          const float factor = 1.0f / (stats.sum * static_cast<float>(task.num_heads));
+          float* mean = task.job->mean_weights.Row(i + r) + first_key;
+          for (size_t key = 0; key < num_keys; ++key) mean[key] += weights[key] * factor;
+        }
+      }
+    }
+  }
+}
+
+void RunAttentionTask(const AttentionTask& task) {
+  switch (task.job->kv->store().type) {
+    case KvType::kF32:
+      return AttendBlock<LoadF32>(task);
+    case KvType::kF16:
+      return AttendBlock<LoadF16>(task);
+    case KvType::kBF16:
+      return AttendBlock<LoadBF16>(task);
+  }
+}
+
+void RunMeanWeightsTask(const AttentionTask& task) {
+  switch (task.job->kv->store().type) {
+    case KvType::kF32:
+      return MeanWeightsBlock<LoadF32>(task);
+    case KvType::kF16:
+      return MeanWeightsBlock<LoadF16>(task);
+    case KvType::kBF16:
+      return MeanWeightsBlock<LoadBF16>(task);
+  }
+}
+
+}  // namespace spa::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace spa {
+
+HWY_EXPORT(RunAttentionTask);
+HWY_EXPORT(RunMeanWeightsTask);
+
+void Attend(std::span<const AttentionJob> jobs, size_t num_heads, ThreadPool& pool) {
+  std::vector<AttentionTask> tasks;
+  std::vector<AttentionTask> mean_tasks;
+  std::vector<Mat<SoftmaxStats>> stats(jobs.size());
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const AttentionJob& job = jobs[j];
+    const size_t num_kv_heads = job.kv->num_kv_heads();
+    SPA_CHECK(num_kv_heads > 0 && num_heads % num_kv_heads == 0 && job.kv->num_rows() > 0);
+    SPA_CHECK(job.q.cols == num_heads * job.kv->head_dim() && job.out.cols == job.q.cols);
+    const bool wants_mean = job.mean_weights.data != nullptr;
+    if (wants_mean) stats[j].Resize(job.q.rows, num_heads);
+
+    const size_t num_queries = job.q.rows * (num_heads / num_kv_heads);
+    for (size_t kv_head = 0; kv_head < num_kv_heads; ++kv_head) {
+      for (size_t first = 0; first < num_queries; first += kQueryBlock) {
+        tasks.push_back({&job, num_heads, kv_head, first,
+                         std::min(kQueryBlock, num_queries - first), stats[j].data()});
+      }
+    }
+    for (size_t first = 0; wants_mean && first < job.q.rows; first += kMeanRows) {
+      mean_tasks.push_back(
+          {&job, num_heads, 0, first, std::min(kMeanRows, job.q.rows - first), stats[j].data()});
+    }
+  }
+  pool.ParallelFor(tasks.size(), [&](size_t i) {
+    HWY_DYNAMIC_DISPATCH(RunAttentionTask)(tasks[i]);
+  });
+  pool.ParallelFor(mean_tasks.size(), [&](size_t i) {
+    HWY_DYNAMIC_DISPATCH(RunMeanWeightsTask)(mean_tasks[i]);
+  });
+}
+
 }  // namespace spa
+#endif  // HWY_ONCE

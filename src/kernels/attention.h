@@ -30,7 +30,8 @@ class KvCache {
   size_t head_dim() const;
   size_t bytes() const;
 
-  // Row i of k / v becomes the key / value of sequence row rows[i].   k, v: [rows, kv_heads*head_dim]
+  // Row i of k / v becomes the key / value of sequence row rows[i].
+  // k, v: [rows.size(), kv_heads*head_dim]
   void StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, ThreadPool& pool);
   void StoreValues(std::span<const uint32_t> rows, MatView<const float> v, ThreadPool& pool);
   // out: [kv_heads*head_dim]

@@ -147,7 +147,8 @@ struct PartScale {
 PartScale UnpackPartScale(const std::byte* packed, size_t part) {
   const auto s = [packed](size_t i) { return static_cast<int>(U8(packed + i)); };
   if (part < 4) return {s(part) & 63, s(part + 4) & 63};
-  return {(s(part + 4) & 15) | ((s(part - 4) >> 6) << 4), (s(part + 4) >> 4) | ((s(part) >> 6) << 4)};
+  return {(s(part + 4) & 15) | ((s(part - 4) >> 6) << 4),
+          (s(part + 4) >> 4) | ((s(part) >> 6) << 4)};
 }
 
 void PackPartScales(const std::array<PartScale, 8>& parts, std::byte* packed) {

@@ -49,8 +49,7 @@ HWY_INLINE VI16 PairDot(VU8 u, VI8 s) {
 // The same for signed w; s is not -128.
 HWY_INLINE VI16 PairDotSigned(VI8 w, VI8 s) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  return VI16{
-      _mm256_maddubs_epi16(_mm256_abs_epi8(w.raw), _mm256_sign_epi8(s.raw, w.raw))};
+  return VI16{_mm256_maddubs_epi16(_mm256_abs_epi8(w.raw), _mm256_sign_epi8(s.raw, w.raw))};
 #elif HWY_TARGET == HWY_SSE4
   return VI16{_mm_maddubs_epi16(_mm_abs_epi8(w.raw), _mm_sign_epi8(s.raw, w.raw))};
 #elif HWY_TARGET == HWY_NEON

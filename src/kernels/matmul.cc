@@ -15,8 +15,7 @@ PackedMatrix::~PackedMatrix() = default;
 
 PackedMatrix::PackedMatrix(const MatrixSource& source, ThreadPool& pool) : PackedMatrix() {
   LayOutPanels(source, *panels_);
-  pool.ParallelFor(panels_->NumPanels(),
-                   [&](size_t panel) { PackPanel(source, panel, *panels_); });
+  pool.ParallelFor(panels_->NumPanels(), [&](size_t panel) { PackPanel(source, panel, *panels_); });
 }
 
 size_t PackedMatrix::rows() const { return panels_->rows; }
@@ -44,12 +43,15 @@ namespace {
 
 size_t DivideRoundUp(size_t a, size_t b) { return (a + b - 1) / b; }
 
-// Rows of one part: as many as keep the activations of a part in half of a 512 KB L2 while the
-// panels pass by, and a whole number of the tiles of either kernel.
-size_t RowsPerPart(size_t cols) {
-  constexpr size_t kTiles = 24;
-  return std::clamp<size_t>(256 * 1024 / (cols * 3 / 2) / kTiles, 1, 4) * kTiles;
-}
+// A part is at most 96 rows by 8 panels. A block of 96 rows (1024 inputs of int8, 256 of f32) takes
+// 150 KB and stays in L2 while blocks of the 8 panels pass by.
+constexpr size_t kMaxPartRows = 96;
+constexpr size_t kMaxPartPanels = 8;
+// Parts start at a whole tile of either kernel.
+constexpr size_t kRowStep = 12;
+// Multiplications below which waking the other threads costs more than it saves: a few
+// microseconds.
+constexpr size_t kSmallProduct = 256 * 1024;
 
 }  // namespace
 
@@ -60,12 +62,17 @@ void MatMul(Activations& x, const PackedMatrix& w, MatView<float> y, ThreadPool&
   SPA_CHECK(x.x().cols == panels.cols && y.rows == num_rows && y.cols == panels.rows);
   if (num_rows == 0 || panels.rows == 0) return;
 
-  const size_t rows_per_part = RowsPerPart(panels.cols);
-  const size_t row_parts = DivideRoundUp(num_rows, rows_per_part);
+  const size_t row_parts = DivideRoundUp(num_rows, kMaxPartRows);
+  const size_t rows_per_part = DivideRoundUp(num_rows, row_parts * kRowStep) * kRowStep;
   const size_t num_panels = panels.NumPanels();
-  // Up to 8 panels pass over the same rows in one task; fewer if threads would run dry.
+  const bool is_small = num_rows * panels.rows * panels.cols < kSmallProduct;
+  // Few rows read their weights from memory and want them in one stream, panel by panel. Else parts
+  // are as large as leaves every thread with several.
   const size_t panels_per_part =
-      std::clamp<size_t>(num_panels * row_parts / (16 * pool.num_threads()), 1, 8);
+      is_small        ? num_panels
+      : num_rows <= 8 ? 1
+                      : std::clamp<size_t>(num_panels * row_parts / (8 * pool.num_threads()), 1,
+                                           kMaxPartPanels);
   const bool is_float = panels.scale_form == ScaleForm::kNone;
   const Activations::Int8Rows* int8_rows = is_float ? nullptr : &x.int8_rows(pool);
 

@@ -1,9 +1,9 @@
 // Products of quantised weights with int8 activations.
 //
-// A part of a panel is first brought into the form the kernels want, bytes and float scales; it
-// then stays in L1 while tiles of up to 4 rows pass by. In each group of inputs the products are
-// summed as integers, exactly; the group's sum is scaled into a float sum, group after group. The
-// float sums live in memory (L1), which leaves the registers to the integer sums.
+// A block of a panel is first brought into the form the kernels want, bytes and float scales; it
+// then stays in L1 while tiles of up to 4 rows pass by from L2. In each group of inputs the
+// products are summed as integers, exactly; the group's sum is scaled into a float sum, group after
+// group. The float sums live in memory (L1), which leaves the registers to the integer sums.
 #include "kernels/targets.h"
 // The rest is compiled once per target.
 #undef HWY_TARGET_INCLUDE
@@ -14,8 +14,8 @@
 #include <cstring>
 
 #include "kernels/byte_dot-inl.h"
-#include "kernels/panel_output-inl.h"
 #include "kernels/panels.h"
+#include "kernels/part_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace spa::HWY_NAMESPACE {
@@ -77,7 +77,8 @@ void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_grou
     float* scale = scales + c;
     float* min = mins + c;
     switch (w.scale_form) {
-      case ScaleForm::kNone: break;
+      case ScaleForm::kNone:
+        break;
       case ScaleForm::kHalf:
         from += first_group * kHalves + 2 * c;
         for (size_t g = 0; g < num_groups; ++g, from += kHalves) {
@@ -122,8 +123,8 @@ void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_grou
   }
 }
 
-void UnpackBlock(const PackedMatrix::Panels& w, size_t panel, size_t first_group,
-                 size_t num_groups, WeightBlock& block) {
+void UnpackBlock(const PackedMatrix::Panels& w, size_t panel, size_t first_group, size_t num_groups,
+                 WeightBlock& block) {
   ExpandScales(w, panel, first_group, num_groups, block.scales, block.mins);
   const uint8_t* values = reinterpret_cast<const uint8_t*>(w.Values(panel));
   if (w.form == PanelForm::kInt4) {
@@ -146,24 +147,82 @@ HWY_INLINE VI16 BroadcastPair(const int16_t* pair) {
   return hn::BitCast(DI16(), hn::Set(DI32(), word));
 }
 
-// How values of one width are multiplied and summed. Start is a sum with the zero point taken out
-// of part 0 or 1 of kParts parts of a group; Add adds two quads; Finish gives 32-bit sums.
+// How values of each width are multiplied and summed, two quads at a time. Start gives a sum with
+// the zero point taken out, for the inputs of one part of a group (of one or two); Finish gives the
+// sum of each channel.
+
+// -zero_point * sum of the activations of the part
+template <int kZeroPoint, size_t kParts>
+HWY_INLINE VI32 MinusZeroPoint(const ActivationGroup& a, size_t part) {
+  return PairSum(BroadcastPair(a.sums), part == 0 ? -kZeroPoint : 0,
+                 part + 1 == kParts ? -kZeroPoint : 0);
+}
 
 #if SPA_HAS_QUAD_DOT
 
-template <int kZeroPoint>
-struct QuadSums {
+template <int kZeroPoint, uint8_t kFlip>
+struct QuadDotSums {
   using Sum = VI32;
   template <size_t kParts>
   static HWY_INLINE Sum Start(const ActivationGroup& a, size_t part) {
-    return PairSum(BroadcastPair(a.sums), part == 0 ? -kZeroPoint : 0,
-                   part + 1 == kParts ? -kZeroPoint : 0);
+    return MinusZeroPoint<kZeroPoint, kParts>(a, part);
   }
-  static HWY_INLINE Sum Add(Sum sum, VU8 w, VI8 a) { return QuadDot(sum, w, a); }
+  static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
+    const VU8 flip = hn::Set(DU8(), kFlip);
+    return QuadDot(QuadDot(sum, hn::Xor(w0, flip), a0), hn::Xor(w1, flip), a1);
+  }
+  static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
+};
+using Int4 = QuadDotSums<kZeroPoint4, 0>;
+using Int6 = QuadDotSums<kZeroPoint6, 0>;
+#if HWY_ARCH_X86
+using Int8 = QuadDotSums<128, 128>;  // its weights are unsigned
+#else
+using Int8 = QuadDotSums<0, 0>;
+#endif
+
+#else  // !SPA_HAS_QUAD_DOT
+
+struct Int4 {
+  // 16 bits hold the sum over the whole group: 8 quads of 2 products of 15 * 127.
+  using Sum = VI16;
+  template <size_t kParts>
+  static HWY_INLINE Sum Start(const ActivationGroup& a, size_t) {
+    return BroadcastPair(a.zero4);
+  }
+  static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
+    return KeepOrder(hn::Add(KeepOrder(hn::Add(sum, PairDot(w0, a0))), PairDot(w1, a1)));
+  }
+  static HWY_INLINE VI32 Finish(Sum sum) { return PairSum(sum); }
+};
+
+struct Int6 {
+  using Sum = VI32;
+  template <size_t kParts>
+  static HWY_INLINE Sum Start(const ActivationGroup& a, size_t part) {
+    return MinusZeroPoint<kZeroPoint6, kParts>(a, part);
+  }
+  static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
+    // 16 bits hold two quads: 2 * 2 products of 63 * 127.
+    return KeepOrder(hn::Add(sum, PairSum(hn::Add(PairDot(w0, a0), PairDot(w1, a1)))));
+  }
   static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
 };
 
-#endif
+struct Int8 {
+  using Sum = VI32;
+  template <size_t kParts>
+  static HWY_INLINE Sum Start(const ActivationGroup&, size_t) {
+    return hn::Zero(DI32());
+  }
+  static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
+    sum = KeepOrder(hn::Add(sum, PairSum(PairDotSigned(hn::BitCast(DI8(), w0), a0))));
+    return KeepOrder(hn::Add(sum, PairSum(PairDotSigned(hn::BitCast(DI8(), w1), a1))));
+  }
+  static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
+};
+
+#endif  // SPA_HAS_QUAD_DOT
 
 // acc += scale * sums (+ min * sum of the activations)
 template <size_t kRows, bool kHasMin>
@@ -174,8 +233,8 @@ HWY_INLINE void ScaleSums(const VI32 (&sums)[kRows][kVecs], const ActivationGrou
     const VF32 scale = hn::Load(df, scales + v * kLanes);
     for (size_t r = 0; r < kRows; ++r) {
       float* to = acc + r * kPanelWidth + v * kLanes;
-      VF32 sum = hn::MulAdd(hn::ConvertTo(df, sums[r][v]),
-                            hn::Mul(scale, hn::Set(df, a[r].scale)), hn::Load(df, to));
+      VF32 sum = hn::MulAdd(hn::ConvertTo(df, sums[r][v]), hn::Mul(scale, hn::Set(df, a[r].scale)),
+                            hn::Load(df, to));
       if constexpr (kHasMin) {
         sum = hn::MulAdd(hn::Load(df, mins + v * kLanes), hn::Set(df, a[r].scaled_sum), sum);
       }
@@ -183,3 +242,115 @@ HWY_INLINE void ScaleSums(const VI32 (&sums)[kRows][kVecs], const ActivationGrou
     }
   }
 }
+
+// Adds num_groups groups to the sums of kRows rows. acc: [kRows][16]
+template <class Arithmetic, size_t kRows, bool kHasMin, size_t kParts>
+HWY_NOINLINE void AddGroups(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
+                            size_t num_groups, float* HWY_RESTRICT acc) {
+  using Sum = typename Arithmetic::Sum;
+  constexpr DU8 d8;
+  constexpr size_t kQuadsPerPart = kQuadsPerGroup / kParts;
+  const uint8_t* HWY_RESTRICT values = w.values;
+  const float* HWY_RESTRICT scales = w.scales;
+  const float* HWY_RESTRICT mins = w.mins;
+  for (size_t g = 0; g < num_groups; ++g, a += kTileRows, mins += kPanelWidth) {
+    for (size_t part = 0; part < kParts; ++part, scales += kPanelWidth) {
+      Sum sums[kRows][kVecs];
+      for (size_t r = 0; r < kRows; ++r) {
+        const Sum start =
+            kHasMin ? hn::Zero(hn::DFromV<Sum>()) : Arithmetic::template Start<kParts>(a[r], part);
+        for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
+      }
+      const int8_t* inputs = a->q + part * kQuadsPerPart * kQuad;
+      HWY_UNROLL(4)
+      for (size_t quad = 0; quad < kQuadsPerPart; quad += 2, values += 2 * kQuadBytes) {
+        VU8 w0[kVecs], w1[kVecs];
+        for (size_t v = 0; v < kVecs; ++v) {
+          w0[v] = hn::Load(d8, values + v * kLanes * kQuad);
+          w1[v] = hn::Load(d8, values + kQuadBytes + v * kLanes * kQuad);
+        }
+        for (size_t r = 0; r < kRows; ++r) {
+          const int8_t* input = inputs + r * sizeof(ActivationGroup) + quad * kQuad;
+          const VI8 a0 = BroadcastQuad(input);
+          const VI8 a1 = BroadcastQuad(input + kQuad);
+          for (size_t v = 0; v < kVecs; ++v) {
+            sums[r][v] = Arithmetic::Add(sums[r][v], w0[v], a0, w1[v], a1);
+          }
+        }
+      }
+      VI32 totals[kRows][kVecs];
+      for (size_t r = 0; r < kRows; ++r) {
+        for (size_t v = 0; v < kVecs; ++v) totals[r][v] = Arithmetic::Finish(sums[r][v]);
+      }
+      ScaleSums<kRows, kHasMin>(totals, a, scales, mins, acc);
+    }
+  }
+}
+
+template <class Arithmetic, bool kHasMin, size_t kParts>
+void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels& w,
+                     const float* bias, const MatMulPart& part, MatView<float> y) {
+  thread_local WeightBlock block;
+  PartSums sums(part);
+  for (size_t first = 0; first < x.num_groups; first += kBlockGroups) {
+    const size_t count = HWY_MIN(kBlockGroups, x.num_groups - first);
+    for (size_t panel = 0; panel < part.num_panels; ++panel) {
+      UnpackBlock(w, part.first_panel + panel, first, count, block);
+      for (size_t i = 0; i < part.num_rows; i += kTileRows) {
+        const ActivationGroup* a = x.Tile((part.first_row + i) / kTileRows) + first * kTileRows;
+        float* acc = sums.Row(panel, i);
+        switch (HWY_MIN(kTileRows, part.num_rows - i)) {
+          case 1:
+            AddGroups<Arithmetic, 1, kHasMin, kParts>(a, block, count, acc);
+            break;
+          case 2:
+            AddGroups<Arithmetic, 2, kHasMin, kParts>(a, block, count, acc);
+            break;
+          case 3:
+            AddGroups<Arithmetic, 3, kHasMin, kParts>(a, block, count, acc);
+            break;
+          case 4:
+            AddGroups<Arithmetic, 4, kHasMin, kParts>(a, block, count, acc);
+            break;
+        }
+      }
+    }
+  }
+  sums.WriteTo(y, bias);
+}
+
+void MultiplyInt(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, const float* bias,
+                 const MatMulPart& part, MatView<float> y) {
+  const bool has_min = w.scale_form == ScaleForm::kHalfMin || w.scale_form == ScaleForm::kSuper;
+  switch (w.form) {
+    case PanelForm::kInt4:
+      return has_min ? MultiplyIntPart<Int4, true, 1>(x, w, bias, part, y)
+                     : MultiplyIntPart<Int4, false, 1>(x, w, bias, part, y);
+    case PanelForm::kInt6:
+      if (w.scale_form == ScaleForm::kSuperHalf) {
+        return MultiplyIntPart<Int6, false, 2>(x, w, bias, part, y);
+      }
+      return has_min ? MultiplyIntPart<Int6, true, 1>(x, w, bias, part, y)
+                     : MultiplyIntPart<Int6, false, 1>(x, w, bias, part, y);
+    case PanelForm::kInt8:
+      return MultiplyIntPart<Int8, false, 1>(x, w, bias, part, y);
+    default:
+      HWY_ABORT("not a form of integers");
+  }
+}
+
+}  // namespace spa::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace spa {
+
+HWY_EXPORT(MultiplyInt);
+
+void MatMulInt(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, const float* bias,
+               const MatMulPart& part, MatView<float> y) {
+  HWY_DYNAMIC_DISPATCH(MultiplyInt)(x, w, bias, part, y);
+}
+
+}  // namespace spa
+#endif  // HWY_ONCE

@@ -66,16 +66,26 @@ void UnpackQ6K(const std::byte* nibbles, const std::byte* high_bits, uint8_t* va
 
 void UnpackBlock(DType dtype, const std::byte* block, uint8_t* values) {
   switch (dtype) {
-    case DType::kQ4_0: return Unpack4(block + 2, values);
-    case DType::kQ4_1: return Unpack4(block + 4, values);
+    case DType::kQ4_0:
+      return Unpack4(block + 2, values);
+    case DType::kQ4_1:
+      return Unpack4(block + 4, values);
     // 5-bit values carry a zero point of 16; the common one of 32 needs 16 more.
-    case DType::kQ5_0: return Unpack5(block + 2, block + 6, kZeroPoint6 - 16, values);
-    case DType::kQ5_1: return Unpack5(block + 4, block + 8, 0, values);
-    case DType::kQ8_0: std::memcpy(values, block + 2, 32); return;
-    case DType::kQ4_K: return UnpackQ4K(block + 16, values);
-    case DType::kQ5_K: return UnpackQ5K(block + 16, block + 48, values);
-    case DType::kQ6_K: return UnpackQ6K(block, block + 128, values);
-    default: SPA_CHECK(false);
+    case DType::kQ5_0:
+      return Unpack5(block + 2, block + 6, kZeroPoint6 - 16, values);
+    case DType::kQ5_1:
+      return Unpack5(block + 4, block + 8, 0, values);
+    case DType::kQ8_0:
+      std::memcpy(values, block + 2, 32);
+      return;
+    case DType::kQ4_K:
+      return UnpackQ4K(block + 16, values);
+    case DType::kQ5_K:
+      return UnpackQ5K(block + 16, block + 48, values);
+    case DType::kQ6_K:
+      return UnpackQ6K(block, block + 128, values);
+    default:
+      SPA_CHECK(false);
   }
 }
 
@@ -89,7 +99,9 @@ void PackScales(DType dtype, const std::byte* block, size_t channel, std::byte* 
       [[fallthrough]];
     case DType::kQ4_0:
     case DType::kQ5_0:
-    case DType::kQ8_0: std::memcpy(scales + 2 * channel, block, 2); return;
+    case DType::kQ8_0:
+      std::memcpy(scales + 2 * channel, block, 2);
+      return;
     case DType::kQ4_K:
     case DType::kQ5_K: {
       std::memcpy(scales + 2 * channel, block, 2);
@@ -109,7 +121,8 @@ void PackScales(DType dtype, const std::byte* block, size_t channel, std::byte* 
       std::memcpy(scales + 2 * channel, block + 208, 2);
       for (size_t j = 0; j < 16; ++j) scales[kHalves + j * kPanelWidth + channel] = block[192 + j];
       return;
-    default: SPA_CHECK(false);
+    default:
+      SPA_CHECK(false);
   }
 }
 
@@ -154,19 +167,23 @@ void PackInts(const MatrixSource& source, size_t panel, PackedMatrix::Panels& pa
   }
 }
 
-// Element order within an input: as is, or for bf16 the channels c and c + 8 side by side.
 template <typename Element>
 void PackFloats(const MatrixSource& source, size_t panel, PackedMatrix::Panels& panels) {
   const size_t num_channels = std::min(kPanelWidth, source.rows - panel * kPanelWidth);
-  std::byte* dst = panels.data.Row(panel);
-  if (num_channels < kPanelWidth) std::memset(dst, 0, panels.panel_bytes);
+  // Channels in the order of the panel: as they are, or for bf16 c and c + 8 side by side.
+  const std::byte* rows[kPanelWidth] = {};
   for (size_t c = 0; c < num_channels; ++c) {
     const size_t place = panels.form == PanelForm::kBF16 ? c % 8 * 2 + c / 8 : c;
-    const std::byte* row = source.Row(panel * kPanelWidth + c);
-    for (size_t input = 0; input < source.cols; ++input) {
-      std::memcpy(dst + (input * kPanelWidth + place) * sizeof(Element),
-                  row + input * sizeof(Element), sizeof(Element));
+    rows[place] = source.Row(panel * kPanelWidth + c);
+  }
+  std::byte* dst = panels.data.Row(panel);
+  for (size_t input = 0; input < source.cols; ++input) {
+    Element elements[kPanelWidth] = {};
+    for (size_t place = 0; place < kPanelWidth; ++place) {
+      if (rows[place] == nullptr) continue;
+      std::memcpy(&elements[place], rows[place] + input * sizeof(Element), sizeof(Element));
     }
+    std::memcpy(dst + input * sizeof(elements), elements, sizeof(elements));
   }
 }
 
@@ -177,40 +194,60 @@ struct Forms {
 
 Forms FormsOf(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return {PanelForm::kF32, ScaleForm::kNone};
-    case DType::kF16: return {PanelForm::kF16, ScaleForm::kNone};
-    case DType::kBF16: return {PanelForm::kBF16, ScaleForm::kNone};
-    case DType::kQ4_0: return {PanelForm::kInt4, ScaleForm::kHalf};
-    case DType::kQ4_1: return {PanelForm::kInt4, ScaleForm::kHalfMin};
-    case DType::kQ4_K: return {PanelForm::kInt4, ScaleForm::kSuper};
-    case DType::kQ5_0: return {PanelForm::kInt6, ScaleForm::kHalf};
-    case DType::kQ5_1: return {PanelForm::kInt6, ScaleForm::kHalfMin};
-    case DType::kQ5_K: return {PanelForm::kInt6, ScaleForm::kSuper};
-    case DType::kQ6_K: return {PanelForm::kInt6, ScaleForm::kSuperHalf};
-    case DType::kQ8_0: return {PanelForm::kInt8, ScaleForm::kHalf};
+    case DType::kF32:
+      return {PanelForm::kF32, ScaleForm::kNone};
+    case DType::kF16:
+      return {PanelForm::kF16, ScaleForm::kNone};
+    case DType::kBF16:
+      return {PanelForm::kBF16, ScaleForm::kNone};
+    case DType::kQ4_0:
+      return {PanelForm::kInt4, ScaleForm::kHalf};
+    case DType::kQ4_1:
+      return {PanelForm::kInt4, ScaleForm::kHalfMin};
+    case DType::kQ4_K:
+      return {PanelForm::kInt4, ScaleForm::kSuper};
+    case DType::kQ5_0:
+      return {PanelForm::kInt6, ScaleForm::kHalf};
+    case DType::kQ5_1:
+      return {PanelForm::kInt6, ScaleForm::kHalfMin};
+    case DType::kQ5_K:
+      return {PanelForm::kInt6, ScaleForm::kSuper};
+    case DType::kQ6_K:
+      return {PanelForm::kInt6, ScaleForm::kSuperHalf};
+    case DType::kQ8_0:
+      return {PanelForm::kInt8, ScaleForm::kHalf};
   }
   SPA_CHECK(false);
 }
 
 size_t BitsPerValue(PanelForm form) {
   switch (form) {
-    case PanelForm::kF32: return 32;
+    case PanelForm::kF32:
+      return 32;
     case PanelForm::kF16:
-    case PanelForm::kBF16: return 16;
-    case PanelForm::kInt4: return 4;
+    case PanelForm::kBF16:
+      return 16;
+    case PanelForm::kInt4:
+      return 4;
     case PanelForm::kInt6:
-    case PanelForm::kInt8: return 8;
+    case PanelForm::kInt8:
+      return 8;
   }
   SPA_CHECK(false);
 }
 
 size_t ScaleBytes(ScaleForm form, size_t cols) {
   switch (form) {
-    case ScaleForm::kNone: return 0;
-    case ScaleForm::kHalf: return cols / kGroup * 2 * kPanelWidth;
-    case ScaleForm::kHalfMin: return cols / kGroup * 4 * kPanelWidth;
-    case ScaleForm::kSuper: return cols / kSuperBlock * (2 * 2 + 2 * 8) * kPanelWidth;
-    case ScaleForm::kSuperHalf: return cols / kSuperBlock * (2 + 16) * kPanelWidth;
+    case ScaleForm::kNone:
+      return 0;
+    case ScaleForm::kHalf:
+      return cols / kGroup * 2 * kPanelWidth;
+    case ScaleForm::kHalfMin:
+      return cols / kGroup * 4 * kPanelWidth;
+    case ScaleForm::kSuper:
+      return cols / kSuperBlock * (2 * 2 + 2 * 8) * kPanelWidth;
+    case ScaleForm::kSuperHalf:
+      return cols / kSuperBlock * (2 + 16) * kPanelWidth;
   }
   SPA_CHECK(false);
 }
@@ -232,12 +269,15 @@ void LayOutPanels(const MatrixSource& source, PackedMatrix::Panels& panels) {
 
 void PackPanel(const MatrixSource& source, size_t panel, PackedMatrix::Panels& panels) {
   switch (panels.form) {
-    case PanelForm::kF32: return PackFloats<float>(source, panel, panels);
+    case PanelForm::kF32:
+      return PackFloats<float>(source, panel, panels);
     case PanelForm::kF16:
-    case PanelForm::kBF16: return PackFloats<uint16_t>(source, panel, panels);
+    case PanelForm::kBF16:
+      return PackFloats<uint16_t>(source, panel, panels);
     case PanelForm::kInt4:
     case PanelForm::kInt6:
-    case PanelForm::kInt8: return PackInts(source, panel, panels);
+    case PanelForm::kInt8:
+      return PackInts(source, panel, panels);
   }
 }
 

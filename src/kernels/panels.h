@@ -58,12 +58,12 @@ inline constexpr int kZeroPoint6 = 32;
 
 // One group of a row of activations: x = scale * q.
 struct alignas(16) ActivationGroup {
-  int8_t q[kGroup];   // in [-127, 127]
-  float scale;        //
-  float scaled_sum;   // scale * sum of q, what a weight's min is multiplied with
-  int16_t zero4[2];   // -8 * sum of q over inputs 4i, 4i+1 and over 4i+2, 4i+3: a sum of products
-                      // with 4-bit values that starts here has the zero point taken out
-  int16_t sums[2];    // sum of the first and of the last 16 q
+  int8_t q[kGroup];  // in [-127, 127]
+  float scale;       //
+  float scaled_sum;  // scale * sum of q, what a weight's min is multiplied with
+  int16_t zero4[2];  // -8 * sum of q over inputs 4i, 4i+1 and over 4i+2, 4i+3: a sum of products
+                     // with 4-bit values that starts here has the zero point taken out
+  int16_t sums[2];   // sum of the first and of the last 16 q
 };
 static_assert(sizeof(ActivationGroup) == 48);
 

@@ -1,10 +1,108 @@
 #include "kernels/pointwise.h"
 
+#include "kernels/targets.h"
+// The rest is compiled once per target.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/pointwise.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
 #include <cmath>
 
-#include "kernels/reference.h"
+#include "base/error.h"
+#include "kernels/parallel_rows.h"
+// After foreach_target, as it is compiled per target too.
+#include <hwy/contrib/math/math-inl.h>
 
+HWY_BEFORE_NAMESPACE();
+namespace spa::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+void RmsNormRow(const float* HWY_RESTRICT x, const float* HWY_RESTRICT gain, float epsilon,
+                size_t n, float* HWY_RESTRICT y) {
+  constexpr hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  // Four sums hide the latency of the additions.
+  auto s0 = hn::Zero(df), s1 = hn::Zero(df), s2 = hn::Zero(df), s3 = hn::Zero(df);
+  size_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    const auto x0 = hn::LoadU(df, x + i), x1 = hn::LoadU(df, x + i + lanes);
+    const auto x2 = hn::LoadU(df, x + i + 2 * lanes), x3 = hn::LoadU(df, x + i + 3 * lanes);
+    s0 = hn::MulAdd(x0, x0, s0);
+    s1 = hn::MulAdd(x1, x1, s1);
+    s2 = hn::MulAdd(x2, x2, s2);
+    s3 = hn::MulAdd(x3, x3, s3);
+  }
+  double sum = hn::GetLane(hn::SumOfLanes(df, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+  for (; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
+  const float scale = static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(n) + epsilon));
+
+  const auto factor = hn::Set(df, scale);
+  for (i = 0; i + lanes <= n; i += lanes) {
+    const auto normed = hn::Mul(hn::LoadU(df, x + i), factor);
+    hn::StoreU(hn::Mul(normed, hn::LoadU(df, gain + i)), df, y + i);
+  }
+  for (; i < n; ++i) y[i] = x[i] * scale * gain[i];
+}
+
+void RopeRow(float* HWY_RESTRICT x, const float* HWY_RESTRICT cosine,
+             const float* HWY_RESTRICT sine, size_t head_dim, size_t n) {
+  constexpr hn::CappedTag<float, 4> df;  // half a head may be as short as 4
+  const size_t half = head_dim / 2;
+  for (float* head = x; head < x + n; head += head_dim) {
+    size_t j = 0;
+    for (; j + hn::Lanes(df) <= half; j += hn::Lanes(df)) {
+      const auto a = hn::LoadU(df, head + j), b = hn::LoadU(df, head + j + half);
+      const auto c = hn::LoadU(df, cosine + j), s = hn::LoadU(df, sine + j);
+      hn::StoreU(hn::Sub(hn::Mul(a, c), hn::Mul(b, s)), df, head + j);
+      hn::StoreU(hn::Add(hn::Mul(b, c), hn::Mul(a, s)), df, head + j + half);
+    }
+    for (; j < half; ++j) {
+      const float a = head[j], b = head[j + half];
+      head[j] = a * cosine[j] - b * sine[j];
+      head[j + half] = b * cosine[j] + a * sine[j];
+    }
+  }
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> SwiGluVector(D df, hn::Vec<D> gate, hn::Vec<D> up) {
+  // exp overflows above 88; silu is zero to float precision long before.
+  const auto e = hn::Exp(df, hn::Min(hn::Neg(gate), hn::Set(df, 88.0f)));
+  return hn::Mul(hn::Div(gate, hn::Add(hn::Set(df, 1.0f), e)), up);
+}
+
+void SwiGluRow(float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, size_t n) {
+  constexpr hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(SwiGluVector(df, hn::LoadU(df, gate + i), hn::LoadU(df, up + i)), df, gate + i);
+  }
+  // One lane at a time: the same operations, so that a value does not depend on its place.
+  constexpr hn::CappedTag<float, 1> d1;
+  for (; i < n; ++i) {
+    hn::StoreU(SwiGluVector(d1, hn::LoadU(d1, gate + i), hn::LoadU(d1, up + i)), d1, gate + i);
+  }
+}
+
+}  // namespace spa::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace spa {
+
+HWY_EXPORT(RmsNormRow);
+HWY_EXPORT(RopeRow);
+HWY_EXPORT(SwiGluRow);
+
+void RmsNorm(MatView<const float> x, std::span<const uint32_t> rows, const float* gain,
+             float epsilon, MatView<float> y, ThreadPool& pool) {
+  SPA_CHECK(y.rows == rows.size() && y.cols == x.cols);
+  ParallelRows(pool, rows.size(), x.cols, [&](size_t i) {
+    HWY_DYNAMIC_DISPATCH(RmsNormRow)(x.Row(rows[i]), gain, epsilon, x.cols, y.Row(i));
+  });
+}
 
 RopeTable::RopeTable(size_t num_positions, size_t head_dim, double theta)
     : cos_(num_positions, head_dim / 2), sin_(num_positions, head_dim / 2) {
@@ -19,18 +117,21 @@ RopeTable::RopeTable(size_t num_positions, size_t head_dim, double theta)
   }
 }
 
-void RmsNorm(MatView<const float> x, std::span<const uint32_t> rows, const float* gain,
-             float epsilon, MatView<float> y, ThreadPool&) {
-  reference::RmsNorm(x, rows, gain, epsilon, y);
-}
-
 void Rope(MatView<float> x, std::span<const uint32_t> positions, size_t head_dim,
-          const RopeTable& table, ThreadPool&) {
-  reference::Rope(x, positions, head_dim, table);
+          const RopeTable& table, ThreadPool& pool) {
+  SPA_CHECK(x.rows == positions.size() && x.cols % head_dim == 0);
+  ParallelRows(pool, x.rows, x.cols, [&](size_t i) {
+    HWY_DYNAMIC_DISPATCH(RopeRow)
+    (x.Row(i), table.Cos(positions[i]), table.Sin(positions[i]), head_dim, x.cols);
+  });
 }
 
-void SwiGlu(MatView<float> gate, MatView<const float> up, ThreadPool&) {
-  reference::SwiGlu(gate, up);
+void SwiGlu(MatView<float> gate, MatView<const float> up, ThreadPool& pool) {
+  SPA_CHECK(gate.rows == up.rows && gate.cols == up.cols);
+  ParallelRows(pool, gate.rows, gate.cols, [&](size_t i) {
+    HWY_DYNAMIC_DISPATCH(SwiGluRow)(gate.Row(i), up.Row(i), gate.cols);
+  });
 }
 
 }  // namespace spa
+#endif  // HWY_ONCE

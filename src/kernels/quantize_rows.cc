@@ -15,12 +15,12 @@ namespace spa::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using DF = hn::CappedTag<float, 8>;
-using DI = hn::Repartition<int32_t, DF>;
 
 void QuantizeGroup(const float* HWY_RESTRICT x, ActivationGroup& group) {
   constexpr DF df;
-  constexpr DI di;
-  constexpr hn::Rebind<int8_t, DI> d8;
+  constexpr hn::RebindToSigned<DF> di;
+  constexpr hn::Repartition<int16_t, DF> d16;
+  constexpr hn::Rebind<int8_t, DF> d8;
   const size_t lanes = hn::Lanes(df);
   auto max = hn::Zero(df);
   for (size_t i = 0; i < kGroup; i += lanes) max = hn::Max(max, hn::Abs(hn::LoadU(df, x + i)));
@@ -30,29 +30,29 @@ void QuantizeGroup(const float* HWY_RESTRICT x, ActivationGroup& group) {
   const auto inverse = hn::Set(df, is_zero ? 0.0f : 127.0f / largest);
   group.scale = is_zero ? 0.0f : largest / 127.0f;
 
-  HWY_ALIGN int32_t halves[2][8] = {};  // lane j: sum of inputs j, j + lanes, ... of a half group
-  for (size_t half = 0; half < 2; ++half) {
-    auto sum = hn::Zero(di);
-    for (size_t i = half * kGroup / 2; i < (half + 1) * kGroup / 2; i += lanes) {
-      const auto q = hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse));
-      hn::StoreU(hn::DemoteTo(d8, q), d8, group.q + i);
-      sum = hn::Add(sum, q);
-    }
-    hn::Store(sum, di, halves[half]);
+  auto first = hn::Zero(di), last = hn::Zero(di);  // sums of every lanes-th q of 16 inputs
+  for (size_t i = 0; i < kGroup / 2; i += lanes) {
+    const auto q0 = hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse));
+    const auto q1 = hn::NearestInt(hn::Mul(hn::LoadU(df, x + kGroup / 2 + i), inverse));
+    hn::StoreU(hn::DemoteTo(d8, q0), d8, group.q + i);
+    hn::StoreU(hn::DemoteTo(d8, q1), d8, group.q + kGroup / 2 + i);
+    first = hn::Add(first, q0);
+    last = hn::Add(last, q1);
   }
-  int sums[2] = {};   // by half
-  int pairs[2] = {};  // by place in the quad
-  for (size_t half = 0; half < 2; ++half) {
-    for (size_t lane = 0; lane < 8; ++lane) {
-      sums[half] += halves[half][lane];
-      pairs[lane / 2 % 2] += halves[half][lane];
-    }
-  }
-  for (size_t half = 0; half < 2; ++half) {
-    group.sums[half] = static_cast<int16_t>(sums[half]);
-    group.zero4[half] = static_cast<int16_t>(-kZeroPoint4 * pairs[half]);
-  }
-  group.scaled_sum = group.scale * static_cast<float>(sums[0] + sums[1]);
+  // Both as 16-bit halves of one vector, then pairs of lanes added: words 4b and 4b + 2 hold the
+  // first and the second pair of a quad.
+  const auto low_half = hn::Set(di, 0xffff);
+  auto both = hn::BitCast(d16, hn::Or(hn::And(first, low_half), hn::ShiftLeft<16>(last)));
+  both = hn::Add(both, hn::BitCast(d16, hn::Shuffle2301(hn::BitCast(di, both))));
+  HWY_ALIGN int16_t pairs[2 * hn::MaxLanes(DF())];
+  hn::Store(both, d16, pairs);
+  int p00 = pairs[0], p01 = pairs[1], p10 = pairs[4], p11 = pairs[5];
+  if (lanes == 8) p00 += pairs[8], p01 += pairs[9], p10 += pairs[12], p11 += pairs[13];
+  group.sums[0] = static_cast<int16_t>(p00 + p10);
+  group.sums[1] = static_cast<int16_t>(p01 + p11);
+  group.zero4[0] = static_cast<int16_t>(-kZeroPoint4 * (p00 + p01));
+  group.zero4[1] = static_cast<int16_t>(-kZeroPoint4 * (p10 + p11));
+  group.scaled_sum = group.scale * static_cast<float>(p00 + p01 + p10 + p11);
 }
 
 // groups: every kTileRows-th is of this row

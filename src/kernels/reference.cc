@@ -27,8 +27,9 @@ void RoundActivations(MatView<const float> x, MatView<float> rounded) {
       const size_t end = std::min(first + kGroup, x.cols);
       float max = 0.0f;
       for (size_t c = first; c < end; ++c) max = std::max(max, std::abs(x.Row(i)[c]));
-      const float scale = max / 127.0f;
-      const float inverse = max > 0.0f ? 127.0f / max : 0.0f;
+      const bool is_zero = !(max > 1e-30f);
+      const float scale = is_zero ? 0.0f : max / 127.0f;
+      const float inverse = is_zero ? 0.0f : 127.0f / max;
       for (size_t c = first; c < end; ++c) {
         rounded.Row(i)[c] = scale * std::nearbyint(x.Row(i)[c] * inverse);
       }
@@ -122,7 +123,7 @@ void CosineRows(MatView<const float> a, MatView<const float> b, std::span<const 
       aa += x * x;
       bb += y * y;
     }
-    out[i] = aa > 0.0 && bb > 0.0 ? static_cast<float>(ab / std::sqrt(aa * bb)) : 0.0f;
+    out[i] = aa == 0.0 || bb == 0.0 ? 0.0f : static_cast<float>(ab / std::sqrt(aa * bb));
   }
 }
 
@@ -140,8 +141,8 @@ std::vector<uint32_t> SmallestK(std::span<const float> values, size_t k) {
 LogitStats ComputeLogitStats(std::span<const float> logits) {
   LogitStats stats;
   if (logits.empty()) return stats;
-  stats.argmax = static_cast<uint32_t>(std::max_element(logits.begin(), logits.end()) -
-                                       logits.begin());
+  stats.argmax =
+      static_cast<uint32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   stats.max = logits[stats.argmax];
   double sum = 0.0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - stats.max);

@@ -201,10 +201,10 @@ BytePairEncoder::BytePairEncoder(Vocabulary vocabulary, const std::vector<MergeT
       // Vocabularies number tokens in the order of the merges that make them; asking for the next
       // id first saves most of these lookups.
       const TokenId expected = last_result + 1;
-      result = vocabulary_.kind(expected) == TokenKind::kNormal &&
-                       vocabulary_.Bytes(expected) == whole
-                   ? expected
-                   : vocabulary_.FindNormal(whole);
+      result =
+          vocabulary_.kind(expected) == TokenKind::kNormal && vocabulary_.Bytes(expected) == whole
+              ? expected
+              : vocabulary_.FindNormal(whole);
     }
     if (!left || !right || !result) {
       const std::string_view missing = !left ? left_text : right_text;
@@ -249,7 +249,7 @@ void BytePairEncoder::EncodeWord(std::string_view word, std::vector<TokenId>* ou
 
 void BytePairEncoder::EncodeShort(std::string_view word, std::vector<TokenId>* out) const {
   TokenId ids[32];
-  uint32_t ranks[32];    // of the pair (k, k + 1)
+  uint32_t ranks[32];   // of the pair (k, k + 1)
   TokenId results[32];  // of that pair
   size_t num_ids = word.size();
   const auto rate_pair = [&](size_t k) {

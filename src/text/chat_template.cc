@@ -127,9 +127,9 @@ std::vector<TokenId> EncodeChat(const Tokenizer& tokenizer, ChatFormat format,
 
 std::vector<TokenId> StopIds(const Tokenizer& tokenizer) {
   std::vector<TokenId> ids;
-  for (const auto id : {tokenizer.eos(), tokenizer.end_of_turn(),
-                        FindControl(tokenizer, "<|eot_id|>"), FindControl(tokenizer, "<|im_end|>"),
-                        FindControl(tokenizer, "<|endoftext|>")}) {
+  for (const auto id :
+       {tokenizer.eos(), tokenizer.end_of_turn(), FindControl(tokenizer, "<|eot_id|>"),
+        FindControl(tokenizer, "<|im_end|>"), FindControl(tokenizer, "<|endoftext|>")}) {
     if (id && std::find(ids.begin(), ids.end(), *id) == ids.end()) ids.push_back(*id);
   }
   return ids;

@@ -39,10 +39,10 @@ std::optional<size_t> MaxDigitsOfPattern(std::string_view pattern) {
        {"(?i:'s|'t|'re|'ve|'m|'ll|'d)", "'(?i:[sdmt]|ll|ve|re)"}) {
     for (const size_t max_digits : {1, 3}) {
       for (const std::string_view newlines : {R"([\r\n]+)", R"([\r\n])"}) {
-        const std::string known =
-            std::string(contractions) + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})" +
-            (max_digits == 3 ? "{1,3}" : "") + R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*)" +
-            std::string(newlines) + R"(|\s+(?!\S)|\s+)";
+        const std::string known = std::string(contractions) + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})" +
+                                  (max_digits == 3 ? "{1,3}" : "") +
+                                  R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*)" + std::string(newlines) +
+                                  R"(|\s+(?!\S)|\s+)";
         if (plain == known) return max_digits;
       }
     }
@@ -67,9 +67,7 @@ size_t WordEnd(std::string_view text, size_t begin, size_t max_digits, const Cha
     return pos;
   };
   const auto is_letter = [](const Char& c) { return (c.bits & kLetter) != 0; };
-  const auto is_symbol = [](const Char& c) {
-    return (c.bits & (kSpace | kLetter | kNumber)) == 0;
-  };
+  const auto is_symbol = [](const Char& c) { return (c.bits & (kSpace | kLetter | kNumber)) == 0; };
 
   // 1. A contraction.
   if (const size_t length = ContractionLength(text, begin); length > 0) return begin + length;
@@ -85,8 +83,8 @@ size_t WordEnd(std::string_view text, size_t begin, size_t max_digits, const Cha
   // 3. Up to `max_digits` numbers.
   if ((first.bits & kNumber) != 0) {
     size_t num_digits = 0;
-    return skip(begin,
-                [&](const Char& c) { return (c.bits & kNumber) != 0 && num_digits++ < max_digits; });
+    return skip(
+        begin, [&](const Char& c) { return (c.bits & kNumber) != 0 && num_digits++ < max_digits; });
   }
 
   // 4. Symbols, perhaps after one space, and the newlines that follow them.

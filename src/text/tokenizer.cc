@@ -26,8 +26,9 @@ Vocabulary MakeVocabulary(const TokenizerParts& parts,
   Vocabulary vocabulary(parts.vocab.size() + parts.added.size());
   // In the order of the list, so that of two equal entries the first gives the flags.
   for (const auto& token : parts.added) {
-    const bool known = token.id >= 0 && token.id <= kMaxTokenId &&
-                       vocabulary.Bytes(static_cast<TokenId>(token.id)) == token.content;
+    const auto id = static_cast<TokenId>(token.id);  // in range: MakeAddedIds has looked
+    const bool known =
+        vocabulary.kind(id) != TokenKind::kNone && vocabulary.Bytes(id) == token.content;
     if (!known) vocabulary.AddAdded(token.id, token.content, token.control);
   }
   for (const auto& token : parts.vocab) {
@@ -49,8 +50,8 @@ std::unordered_map<std::string_view, TokenId> MakeAddedIds(const TokenizerParts&
     }
     const auto [entry, inserted] = ids.emplace(token.content, static_cast<TokenId>(token.id));
     if (!inserted && entry->second != token.id) {
-      throw Error("the added token {} has two ids, {} and {}", Quoted(token.content),
-                  entry->second, token.id);
+      throw Error("the added token {} has two ids, {} and {}", Quoted(token.content), entry->second,
+                  token.id);
     }
   }
   return ids;
@@ -274,12 +275,12 @@ std::string Tokenizer::Describe() const {
   const auto show = [&](const char* name, std::optional<TokenId> id) {
     return id ? fmt::format(", {} {} {}", name, *id, Quoted(TokenBytes(*id))) : std::string();
   };
-  return fmt::format("byte-level BPE, {} tokens ({} added), {} merges, {}{}{}{}{}{}{}",
-                     vocab_size(), impl_->added_ids.size(), impl_->encoder.merges().size(),
-                     impl_->max_digits == 1 ? "single digits" : "digits by threes", impl_->nfc ? ", NFC" : "",
-                     impl_->encoder.whole_words_first() ? ", whole words first" : "",
-                     show("bos", bos()), show("eos", eos()), show("mask", mask()),
-                     show("end of turn", end_of_turn()));
+  return fmt::format(
+      "byte-level BPE, {} tokens ({} added), {} merges, {}{}{}{}{}{}{}", vocab_size(),
+      impl_->added_ids.size(), impl_->encoder.merges().size(),
+      impl_->max_digits == 1 ? "single digits" : "digits by threes", impl_->nfc ? ", NFC" : "",
+      impl_->encoder.whole_words_first() ? ", whole words first" : "", show("bos", bos()),
+      show("eos", eos()), show("mask", mask()), show("end of turn", end_of_turn()));
 }
 
 }  // namespace spa

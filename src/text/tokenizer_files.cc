@@ -385,6 +385,22 @@ std::optional<int64_t> SpecialId(const std::vector<const Json*>& objects, const 
   return std::nullopt;
 }
 
+// Whatever the files say of its kind, the mask is a control token: nothing typed becomes it, and
+// it is never shown.
+void MakeMaskControl(TokenizerParts* parts) {
+  if (!parts->mask) return;
+  for (auto& token : parts->added) {
+    if (token.id != *parts->mask) continue;
+    token.control = true;
+    return;
+  }
+  const auto entry = std::find_if(parts->vocab.begin(), parts->vocab.end(),
+                                  [&](const auto& token) { return token.id == *parts->mask; });
+  if (entry == parts->vocab.end()) return;
+  parts->added.push_back({entry->id, std::string(entry->text), true});
+  parts->vocab.erase(entry);
+}
+
 struct PreTokenizer {
   std::string_view name;  // tokenizer.ggml.pre
   size_t max_digits;
@@ -396,9 +412,9 @@ struct PreTokenizer {
 // compose (NFC), although llama.cpp does not; LLaDA's family and Llama 3 leave text as it is.
 // When settings are turned into a name, the first line that has them wins.
 constexpr PreTokenizer kPreTokenizers[] = {
-    {"qwen2", 1, true, false},       {"bailingmoe", 1, false, false},
+    {"qwen2", 1, true, false},        {"bailingmoe", 1, false, false},
     {"bailingmoe2", 1, false, false}, {"llada-moe", 1, false, false},
-    {"llama-bpe", 3, false, true},   {"llama3", 3, false, true},
+    {"llama-bpe", 3, false, true},    {"llama3", 3, false, true},
     {"llama-v3", 3, false, true},
 };
 
@@ -425,8 +441,9 @@ TokenizerParts PartsFromGguf(const GgufFile& file) {
   if (pre_name == nullptr) {
     throw Error("{} does not say how its tokenizer splits text (tokenizer.ggml.pre)", file.name());
   }
-  const auto* pre = std::find_if(std::begin(kPreTokenizers), std::end(kPreTokenizers),
-                                 [&](const PreTokenizer& known) { return known.name == *pre_name; });
+  const auto* pre =
+      std::find_if(std::begin(kPreTokenizers), std::end(kPreTokenizers),
+                   [&](const PreTokenizer& known) { return known.name == *pre_name; });
   if (pre == std::end(kPreTokenizers)) {
     throw Error("{}: pre-tokenizer {} is not implemented", file.name(), Quoted(*pre_name));
   }
@@ -437,7 +454,8 @@ TokenizerParts PartsFromGguf(const GgufFile& file) {
   const std::vector<std::string>* tokens = file.FindStrings("tokenizer.ggml.tokens");
   const std::vector<std::string>* merges = file.FindStrings("tokenizer.ggml.merges");
   if (tokens == nullptr || merges == nullptr) {
-    throw Error("{}: the tokenizer has no {}", file.name(), tokens == nullptr ? "tokens" : "merges");
+    throw Error("{}: the tokenizer has no {}", file.name(),
+                tokens == nullptr ? "tokens" : "merges");
   }
   std::vector<int64_t> types;
   if (const GgufValue* value = file.FindValue("tokenizer.ggml.token_type"); value != nullptr) {
@@ -493,6 +511,7 @@ TokenizerParts PartsFromGguf(const GgufFile& file) {
   if (const std::string* chat = file.FindString("tokenizer.chat_template")) {
     parts.chat_template = *chat;
   }
+  MakeMaskControl(&parts);
   return parts;
 }
 
@@ -567,6 +586,7 @@ TokenizerParts PartsFromFolder(const std::filesystem::path& folder) {
   } else if (IsFile(jinja_path)) {
     parts.chat_template = View(MappedFile(jinja_path));
   }
+  MakeMaskControl(&parts);
   return parts;
 }
 

@@ -29,7 +29,7 @@ struct TokenizerParts {
     bool control = false;
   };
 
-  std::vector<Token> vocab;  // texts in the byte-level alphabet
+  std::vector<Token> vocab;       // texts in the byte-level alphabet
   std::vector<AddedToken> added;  // may repeat a token that two files list; the first entry counts
   std::vector<std::pair<std::string_view, std::string_view>> merges;  // best first
   size_t max_digits = 1;

@@ -15,9 +15,12 @@ namespace spa {
 
 namespace {
 
-// Todhri letters that compose with U+0307 since Unicode 16. The pinned NFC (unicode_ranges.h) is
-// older and leaves them apart.
-bool ComposesOnlyInNewerUnicode(char32_t c) { return c == 0x105D2 || c == 0x105DA; }
+// Whether utf8proc would join this character, stable in the pinned NFC (unicode_ranges.h), with the
+// ones after it because its tables are newer: marks, and two Todhri letters (with U+0307).
+bool IsActiveInNewerUnicode(char32_t c) {
+  return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class != 0 ||
+         c == 0x105D2 || c == 0x105DA;
+}
 
 // Appends the NFC of `cluster` (a stable starter, if any, and the composing characters after it).
 void ComposeCluster(std::vector<utf8proc_int32_t>* cluster, std::string* out) {
@@ -152,9 +155,12 @@ std::string ToNfc(std::string_view text) {
   for (size_t pos = 0; pos < text.size();) {
     const Utf8Char c = DecodeUtf8(text, pos);
     if ((table.Bits(c.code_point) & kComposing) == 0) {
-      starter = ComposesOnlyInNewerUnicode(c.code_point) ? pos + c.length : pos;
+      starter = pos;
       pos += c.length;
       continue;
+    }
+    if (starter < pos && IsActiveInNewerUnicode(DecodeUtf8(text, starter).code_point)) {
+      starter = pos;
     }
     size_t end = starter;
     cluster.clear();

@@ -37,9 +37,7 @@ inline constexpr uint8_t kComposing = 8;
 class CharTable {
  public:
   static const CharTable& Get();
-  uint8_t Bits(char32_t code_point) const {
-    return code_point < kNumChars ? bits_[code_point] : 0;
-  }
+  uint8_t Bits(char32_t code_point) const { return code_point < kNumChars ? bits_[code_point] : 0; }
 
  private:
   CharTable();

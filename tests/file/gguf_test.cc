@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
-
 #include "kernels/block_codec.h"
 #include "tests/file/test_files.h"
 
@@ -56,8 +54,7 @@ TEST(Gguf, ReadsEveryValueType) {
   EXPECT_EQ(std::get<std::vector<double>>(*gguf.FindValue("b.f32")), (std::vector<double>{-2.5}));
   EXPECT_EQ(std::get<std::vector<bool>>(*gguf.FindValue("b.bool")),
             (std::vector<bool>{true, false, true}));
-  EXPECT_EQ(*gguf.FindStrings("b.str"),
-            (std::vector<std::string>{"a", "", "\xff\xfe not UTF-8"}));
+  EXPECT_EQ(*gguf.FindStrings("b.str"), (std::vector<std::string>{"a", "", "\xff\xfe not UTF-8"}));
 }
 
 TEST(Gguf, ReversesShapesAndPointsIntoTheFile) {

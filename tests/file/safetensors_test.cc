@@ -14,8 +14,7 @@ constexpr std::string_view kHeader =
     R"({"__metadata__":{"format":"pt","nested":[{"x":[1]}]},)"
     R"("b":{"dtype":"F32","shape":[2],"data_offsets":[6,14]},)"
     R"("a.weight":{"dtype":"BF16","shape":[3,1],"data_offsets":[0,6]}})";
-constexpr std::string_view kData =
-    "\x80\x3f\x00\x40\x40\xc0\x00\x00\x80\x3f\x00\x00\x00\xc1"sv;
+constexpr std::string_view kData = "\x80\x3f\x00\x40\x40\xc0\x00\x00\x80\x3f\x00\x00\x00\xc1"sv;
 
 std::string SmallFile() { return Safetensors(std::string(kHeader), kData); }
 

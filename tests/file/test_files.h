@@ -45,7 +45,8 @@ class TempDir {
 };
 
 inline void WriteFile(const std::filesystem::path& path, std::string_view bytes) {
-  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 inline std::string ReadFile(const std::filesystem::path& path) {
@@ -92,8 +93,8 @@ struct GgufParts {
   }
 
   std::string Build() const {
-    std::string file = "GGUF" + Raw(version) + Raw<uint64_t>(tensors.size()) +
-                       Raw<uint64_t>(values.size());
+    std::string file =
+        "GGUF" + Raw(version) + Raw<uint64_t>(tensors.size()) + Raw<uint64_t>(values.size());
     for (const std::string& value : values) file += value;
     for (const TensorInfo& tensor : tensors) {
       file += GgufString(tensor.name) + Raw<uint32_t>(static_cast<uint32_t>(tensor.ne.size()));
@@ -127,9 +128,8 @@ inline GgufParts SmallGguf() {
   parts.AddArray("b.bool", T::kBool, 3, std::string("\1\0\1", 3));
   parts.AddArray("b.str", T::kString, 3,
                  GgufString("a") + GgufString("") + GgufString("\xff\xfe not UTF-8"));
-  parts.tensors = {{"f32.weight", {3, 2}, 0, 0},
-                   {"q8.weight", {32, 2}, 8, 32},
-                   {"f16.weight", {5}, 1, 128}};
+  parts.tensors = {
+      {"f32.weight", {3, 2}, 0, 0}, {"q8.weight", {32, 2}, 8, 32}, {"f16.weight", {5}, 1, 128}};
   parts.data.resize(128 + 10);
   for (size_t i = 0; i < parts.data.size(); ++i) parts.data[i] = static_cast<char>(7 * i + 3);
   return parts;

@@ -101,7 +101,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(Info(test.param.dtype).name); });
 
 uint16_t Bits16(const std::vector<std::byte>& bytes) {
-  return static_cast<uint16_t>(std::to_integer<int>(bytes[0]) | (std::to_integer<int>(bytes[1]) << 8));
+  return static_cast<uint16_t>(std::to_integer<int>(bytes[0]) |
+                               (std::to_integer<int>(bytes[1]) << 8));
 }
 
 uint16_t EncodeF16(float value) { return Bits16(Encode(DType::kF16, {value})); }

@@ -27,6 +27,12 @@ NAMES = {
 }
 
 
+def weights(run):
+    """The chosen snapshot, or the last state of a run that is still going on."""
+    best = os.path.join(run, "best.pt")
+    return best if os.path.exists(best) else os.path.join(run, "ckpt.pt")
+
+
 def tensors(model):
     names, out = NAMES[model.c["family"]], {}
     for n, p in model.state_dict().items():
@@ -78,7 +84,7 @@ def config(model, tok):
 
 def write(run, out, family):
     """The folder appears under its final name in one move; goldens already there are kept."""
-    model, s = load(os.path.join(run, "ckpt.pt"))
+    model, s = load(weights(run))
     tok = Tokenizer(os.path.join(run, "tokenizer.json"), family)
     part = out.rstrip("/") + ".part"
     shutil.rmtree(part, ignore_errors=True)
@@ -102,7 +108,7 @@ def goldens(run, out, family, names, count, bbh, gen_length, block_length):
     """One line per question, decoded alone in float32 and kept only where float64 gives the same tokens.
 
     With a folder of BBH files the questions are the published ones, else held-out generated ones."""
-    model, _ = load(os.path.join(run, "ckpt.pt"))
+    model, _ = load(weights(run))
     tok = Tokenizer(os.path.join(run, "tokenizer.json"), family)
     exact = MiniDLM(model.c, model.vocab).double()
     exact.load_state_dict(model.state_dict())

@@ -8,9 +8,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 SHAPE = {
-    "llada": dict(family="llada", d_model=128, n_heads=4, n_kv_heads=4, n_layers=6, hidden=256, rope_theta=10000.0,
+    "llada": dict(family="llada", d_model=128, n_heads=4, n_kv_heads=4, n_layers=6, hidden=256, rope_theta=500000.0,
                   eps=1e-5, context=1024),
-    "dream": dict(family="dream", d_model=128, n_heads=4, n_kv_heads=2, n_layers=6, hidden=256, rope_theta=10000.0,
+    "dream": dict(family="dream", d_model=128, n_heads=4, n_kv_heads=2, n_layers=14, hidden=256, rope_theta=500000.0,
                   eps=1e-6, context=1024),
 }
 
@@ -73,17 +73,67 @@ class MiniDLM(nn.Module):
         self.register_buffer("cos", angle.cos().float(), persistent=False)
         self.register_buffer("sin", angle.sin().float(), persistent=False)
 
-    def forward(self, ids, keep=None, mask=None):
-        """Logits per position; with keep (bool, same shape as ids) only those, as a flat list of rows."""
+    def forward(self, ids, keep=None, mask=None, pos=None):
+        """Logits per position; with keep (bool, same shape as ids) only those, as a flat list of rows.
+
+        mask is added to the attention scores, pos are positions other than 0, 1, 2, ...: both for training."""
         n, shift = ids.shape[1], self.c["family"] == "dream"  # row p-1 predicts position p
         if keep is not None and shift:
             keep = torch.cat((keep[:, 1:], torch.zeros_like(keep[:, :1])), 1)
+        cos, sin = (self.cos[:n], self.sin[:n]) if pos is None else (self.cos[pos][:, None], self.sin[pos][:, None])
         x = self.wte[ids]
         for i, blk in enumerate(self.blocks):
-            x = blk(x, self.cos[:n], self.sin[:n], mask, keep if i + 1 == len(self.blocks) else None)
+            x = blk(x, cos, sin, mask, keep if i + 1 == len(self.blocks) else None)
         if keep is None and shift:                           # row 0 has nothing to its left: it predicts itself
             x = torch.cat((x[:, :1], x[:, :-1]), 1)
         return F.linear(rms_norm(x, self.norm, self.c["eps"]), self.head)
+
+
+@torch.no_grad()
+def plant_copying(model, mask_id):
+    """Starts training with working copy heads, which small models otherwise need thousands of steps to find.
+
+    Layer 0 gets one head that looks at the token to the left and one that looks two to the left; layer 1 gets
+    heads that look for places with the same left neighbours and fetch the token there; the output head starts
+    as the embedding. Everything stays trainable. Widths: channel 0 is a constant, 1..63 are the token (nothing
+    for the mask token, so a fetched token stands alone there), 64..95 and 96..126 receive the neighbours, 127 marks the
+    mask token.
+    """
+    d, hd = model.c["d_model"], model.blocks[0].hd
+    half, tok = hd // 2, 63
+    assert d == 128 and hd == 32 and model.c["n_kv_heads"] == model.c["n_heads"]
+    model.wte[:, 0] = 4.0
+    model.wte[:, 1:64].normal_(std=1.3)
+    model.wte[:, 64:].normal_(std=0.02)
+    model.wte[:, 127] = 0
+    model.wte[mask_id, 1:64], model.wte[mask_id, 127] = 0, 10.3          # the usual length
+    freq = model.c["rope_theta"] ** (-torch.arange(half).double() / half)
+    near, far = range(0, 4), [i for i in range(half) if freq[i] < 0.01]      # fast and nearly still rotations
+    still = far[:-1] + [i + half for i in far]
+    project = [torch.randn(hd, tok) * tok ** -0.5 for _ in range(2)]
+    first, second = model.blocks[0], model.blocks[1]
+    for h, offset in ((0, -1), (1, -2)):
+        r = slice(h * hd, (h + 1) * hd)
+        first.wq[r], first.wk[r], first.wv[r], first.wo[:, r] = 0, 0, 0, 0
+        for i in near:                                       # scores peak where key position - query position = offset
+            first.wk[h * hd + i, 0] = 1.8
+            first.wq[h * hd + i, 0] = 1.8 * float((freq[i] * -offset).cos())
+            first.wq[h * hd + i + half, 0] = 1.8 * float((freq[i] * offset).sin())
+        first.wv[r, 1:64] = project[h]
+        first.wo[64 + 32 * h:96 + 32 * h, r] = torch.eye(hd)
+    first.wo[127] = 0
+    for h, (left, left2) in ((0, (1.0, 0.0)), (1, (0.75, 0.75))):
+        r = slice(h * hd, (h + 1) * hd)
+        second.wq[r], second.wk[r], second.wv[r], second.wo[:, r] = 0, 0, 0, 0
+        for n, i in enumerate(still):
+            for w in (second.wq, second.wk):
+                w[h * hd + i, 64 + n] = 2.2 * left
+                w[h * hd + i, 96 + n] = 2.2 * left2 * (1 if n % 2 else -1)
+        second.wq[h * hd + half - 1, 0], second.wk[h * hd + half - 1, 127] = 2.0, -2.0    # never at a mask
+        for i in range(hd if h == 0 else hd - 1):            # each head fetches half of the token's channels
+            second.wv[h * hd + i, 1 + 32 * h + i] = 1
+            second.wo[1 + 32 * h + i, h * hd + i] = 1
+    model.head[:, 1:64] = 0.12 * model.wte[:, 1:64]
 
 
 @torch.no_grad()

@@ -14,18 +14,18 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 
 import tasks
-from model import SHAPE, MiniDLM
+from model import SHAPE, MiniDLM, plant_copying
 from tokenizer import Tokenizer, build
 
-WEIGHT = {"boolean_expressions": 1.0, "dyck_languages": 1.2, "web_of_lies": 1.0, "navigate": 1.5,
-          "tracking_shuffled_objects_three_objects": 0.8, "object_counting": 1.2, "repeat_words": 2.0}
+WEIGHT = {"boolean_expressions": 1.0, "dyck_languages": 1.0, "web_of_lies": 1.0, "navigate": 0.8,
+          "tracking_shuffled_objects_three_objects": 0.9, "object_counting": 1.2, "repeat_words": 1.0}
 
 
 def options(argv=None):
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", required=True, help="folder of tokenizer.json and the checkpoint")
     ap.add_argument("--family", choices=list(SHAPE), default="llada")
-    ap.add_argument("--init", help="checkpoint of another family to start from")
+    ap.add_argument("--init", help="LLaDA checkpoint a Dream model starts from")
     ap.add_argument("--steps", type=int, default=8000)
     ap.add_argument("--minutes", type=float, default=1e9, help="training time; whichever ends first shapes the schedule")
     ap.add_argument("--workers", type=int, default=2)
@@ -34,16 +34,17 @@ def options(argv=None):
     ap.add_argument("--lr", type=float, default=0.02, help="of Muon")
     ap.add_argument("--adam-lr", type=float, default=0.005)
     ap.add_argument("--grow", type=float, default=0.1, help="share of the training in which problems grow to full size")
-    ap.add_argument("--decay", type=float, default=0.4, help="share of the training in which the rates fall to zero")
+    ap.add_argument("--decay", type=float, default=0.6, help="share of the training in which the rates fall to zero")
+    ap.add_argument("--dense", type=float, default=0.6, help="share of the batches with every answer token as a target")
     ap.add_argument("--weights", default="", help="task=weight,... changes how often a task is drawn")
-    ap.add_argument("--save-every", type=float, default=120, help="seconds")
+    ap.add_argument("--save-every", type=float, default=60, help="seconds")
     ap.add_argument("--seed", type=int, default=1)
     return ap.parse_args(argv)
 
 
 class Data:
     def __init__(self, tok, a, seed):
-        self.tok, self.batch, self.chunks = tok, a.batch, a.chunks
+        self.tok, self.batch, self.chunks, self.share = tok, a.batch, a.chunks, a.dense
         weight = dict(WEIGHT)
         for item in filter(None, a.weights.split(",")):
             k, v = item.split("=")
@@ -57,20 +58,52 @@ class Data:
         weight = [w * (progress < 0.25 or n in tasks.TASKS) for n, w in zip(self.names, self.weight)]
         for task in rng.choices(range(len(self.names)), weight, k=self.batch):
             size = min(1.0, 0.25 + 0.75 * progress / max(grow, 1e-9))
-            if size >= 1 and rng.random() < 0.15:
+            if size >= 1 and rng.random() < 0.4:
                 size = rng.uniform(0.25, 0.99)               # short problems never vanish
             q, ans = tasks.sample(rng, self.names[task], size)
             rows.append((task, self.tok.prompt(q), self.tok.response(ans)))
         rows.sort(key=lambda r: len(r[1]) + len(r[2]))
         n = len(rows)
         for c in range(self.chunks):
-            yield self.make(rows[c * n // self.chunks:(c + 1) * n // self.chunks], progress)
+            part = rows[c * n // self.chunks:(c + 1) * n // self.chunks]
+            yield self.dense(part) if rng.random() < self.share else self.make(part, progress)
+
+    def dense(self, rows):
+        """Every token of the answer is a target at once, each predicted from the question and the answer before it.
+
+        A real decoding step has one such frontier only, so this is an approximation (the question does not see the
+        answer, nor the answer what follows), but it teaches the steps with several times the signal per computation.
+        LLaDA: a second copy of the answer, all masks, at the same positions; mask i sees what is left of answer i.
+        Dream: no copy, since row p-1 predicts position p.
+        """
+        shift = "<|im_start|>" in self.tok.special
+        m, k = max(len(p) + len(r) for _, p, r in rows), 0 if shift else max(len(r) for _, _, r in rows)
+        ids = torch.full((len(rows), m + k), self.tok.pad)
+        ids[:, m:] = self.tok.mask
+        at = torch.arange(m)
+        pos, see = at.repeat(len(rows), 1), torch.zeros(len(rows), m + k, m + k, dtype=torch.bool)
+        pos = torch.cat((pos, torch.zeros(len(rows), k, dtype=torch.long)), 1)
+        target, hide = ids.clone(), torch.zeros_like(ids, dtype=torch.bool)
+        for i, (_, p, r) in enumerate(rows):
+            a, b = len(p), len(p) + len(r)
+            ids[i, :b] = target[i, :b] = torch.tensor(p + r)
+            see[i, :m, :m] = (at[None] <= at[:, None]) | (at[None] < a)
+            if shift:
+                hide[i, a:b] = True
+            else:
+                pos[i, m:] = a + torch.arange(k)
+                see[i, m:, :m] = at[None] < pos[i, m:, None]
+                target[i, m:m + len(r)] = torch.tensor(r)
+                hide[i, m:m + len(r)] = True
+        see |= torch.eye(m + k, dtype=torch.bool)
+        mask = torch.zeros(see.shape).masked_fill_(~see, -1e9)[:, None]
+        return ids, target, hide, torch.ones(ids.shape), torch.tensor([r[0] for r in rows]), mask, pos
 
     def make(self, rows, progress):
-        """ids, what is hidden, its weight in the loss, and the task of each row."""
+        """Input, target, what is hidden, its weight in the loss, the task of each row, attention mask and positions."""
         rng = self.rng
         n = max(len(p) + len(r) for _, p, r in rows) + rng.choice((0, 2, 6))
-        if rng.random() < 0.25:                              # a canvas of 64 tokens, as in decoding
+        if rng.random() < 0.15:                              # a canvas of 64 tokens, as in decoding
             n = max(n, max(len(p) for _, p, _ in rows) + 64)
         ids = torch.full((len(rows), n), self.tok.pad)
         u = torch.rand(len(rows), n)
@@ -78,35 +111,39 @@ class Data:
         for i, (task, p, r) in enumerate(rows):
             a, b = len(p), len(p) + len(r)
             ids[i, :b] = torch.tensor(p + r)
-            weight[i, a:b + 1] = 1
-            weight[i, b + 1:] = 0.05                         # padding is easy
-            if rng.random() < 0.4:                           # any part hidden
-                rate[i, a:] = rng.uniform(0.1, 1.0)
+            # What cannot be known yet (steps that build on hidden steps) would drown the rest, so it weighs little.
+            if rng.random() < 0.35:                          # any part hidden
+                rate[i, a:] = rng.uniform(0.1, 0.75)
+                weight[i, a:b + 1] = 0.6
             else:                                            # as in decoding: done, a block in work, the rest open
                 k = rng.randint(a, b - 1)
                 e = k + rng.choice((4, 8, 16, 32))
                 rate[i, k:] = 1
                 rate[i, k + 1:e] = rng.uniform(0.3, 1.0)
-                weight[i, e:] *= 0.1
+                weight[i, a:] = 0.05
+                weight[i, k:e] = 0.25
+                weight[i, k:k + 6] = 1
+            weight[i, b + 1:] = 0.05                         # padding is easy
             dyck = self.names[task] == "dyck_languages"
             # Hidden parts of the question teach copying (names repeat) and the matching of brackets.
-            if rng.random() < (0.7 if dyck else 0.3 if progress < 0.3 else 0.1):
+            if rng.random() < (0.7 if dyck else 0.15 if progress < 0.3 else 0.05):
                 rate[i, 4:a - 5] = rng.uniform(0.05, 0.35)
                 weight[i, 4:a - 5] = 1.0 if dyck else 0.3
-        return ids, u < rate, weight, torch.tensor([r[0] for r in rows])
+        hide = u < rate
+        return torch.where(hide, self.tok.mask, ids), ids, hide, weight, torch.tensor([r[0] for r in rows]), None, None
 
 
 def gradients(model, tok, data, progress, a, stat):
     """Adds this worker's gradients to model.grad; stat[task] collects (weighted loss, weight, right)."""
     seen = 0
-    for ids, hide, weight, task in data.next(progress, a.grow):
-        logits = model(torch.where(hide, tok.mask, ids), keep=hide)
-        target, w = ids[hide], weight[hide]
+    for ids, target, hide, weight, task, mask, pos in data.next(progress, a.grow):
+        logits = model(ids, hide, mask, pos)
+        target, w = target[hide], weight[hide]
         ce = F.cross_entropy(logits, target, reduction="none")
         ((ce * w).sum() / (a.batch * 10)).backward()
         seen += ids.numel()
         with torch.no_grad():
-            full = w == 1
+            full = w == 1 if mask is not None else w > 1     # the log shows the dense examples
             t = task[:, None].expand_as(ids)[hide][full]
             stat[:, 0].index_add_(0, t, ce[full].detach())
             stat[:, 1].index_add_(0, t, torch.ones(len(t)))
@@ -191,28 +228,57 @@ def helper(*args):
         pass
 
 
-def start_from(model, tok, path):
-    """Another family's weights: same widths, special tokens matched by role, key/value heads averaged."""
+@torch.no_grad()
+def grow_dream(model, tok, path):
+    """Starts a Dream model from a trained LLaDA model, close to its function.
+
+    With half the key/value heads, each LLaDA layer becomes two: the first takes heads 0 and 1, the second heads
+    2 and 3 and the FFN. Two more layers at the end bring in the hidden state of the next position, one half of
+    the channels each, which is the logit shift: attention at a fixed offset needs no more than biases on Q and K.
+    A short training then settles the rest.
+    """
     s = torch.load(path, map_location="cpu")
-    old, new = s["ema"], model.state_dict()
+    old, d, hd = s["ema"], model.c["d_model"], model.blocks[0].hd
+    k, half = len(tok.vocab), hd // 2
     roles = {"<|endoftext|>": "<|endoftext|>", "<|im_start|>": "<|start_header_id|>", "<|im_end|>": "<|eot_id|>",
              "<|mask|>": "<|mdm_mask|>"}
-    for n, p in new.items():
-        o = old.get(n)
-        if o is None:
-            continue
-        if n in ("wte", "head"):
-            k = len(tok.vocab)
-            p[:k] = o[:k]
-            for here, there in roles.items():
-                p[tok.special[here]] = o[s["special"][there]]
-        elif p.shape == o.shape:
-            p.copy_(o)
+    for here, there in (("wte", "wte"), ("head", "head")):
+        p = getattr(model, here)
+        p[:k] = old[there][:k]
+        for new, was in roles.items():
+            p[tok.special[new]] = old[there][s["special"][was]]
+    model.norm.copy_(old["norm"])
+    for i, blk in enumerate(model.blocks):
+        blk.bq.zero_(), blk.bk.zero_(), blk.bv.zero_()
+        if i < len(model.blocks) - 2:
+            o = {n.split(".")[2]: v for n, v in old.items() if n.startswith(f"blocks.{i // 2}.")}
+            r = slice(0, 2 * hd) if i % 2 == 0 else slice(2 * hd, 4 * hd)
+            twice = lambda w: w.view(2, 1, hd, d).repeat(1, 2, 1, 1).reshape(d, d)
+            blk.wq.copy_(twice(o["wq"][r]))                  # each head twice, each copy with half of the output
+            blk.wo.copy_(twice(o["wo"][:, r].T.contiguous()).T / 2)
+            blk.wk.copy_(o["wk"][r])
+            blk.wv.copy_(o["wv"][r])
+            blk.attn_norm.copy_(o["attn_norm"])
+            if i % 2:
+                for n in ("gate", "up", "down", "ff_norm"):
+                    getattr(blk, n).copy_(o[n])
+            else:
+                blk.down.zero_()
         else:
-            g = o.shape[0] // p.shape[0]
-            hd = model.blocks[0].hd
-            p.copy_(o.view(-1, g, hd, o.shape[1]).mean(1).reshape(p.shape))
-    model.load_state_dict(new)
+            last = i == len(model.blocks) - 1
+            freq = model.c["rope_theta"] ** (-torch.arange(half).double() / half)
+            blk.wq.zero_(), blk.wk.zero_(), blk.wo.zero_(), blk.down.zero_()
+            for h in range(4):
+                for j in range(4):                           # scores peak one position to the right
+                    blk.bq[h * hd + j] = 6 * float(freq[j].cos())
+                    blk.bq[h * hd + j + half] = 6 * float(freq[j].sin())
+                    blk.bk[(h // 2) * hd + j] = 6
+            part = slice(2 * hd, 4 * hd) if last else slice(0, 2 * hd)
+            blk.wv.copy_(torch.eye(d)[part])
+            gain = 1000.0 if last else 30.0                  # against the state of the position itself
+            for h in (0, 2):
+                c = (2 * hd if last else 0) + (h // 2) * hd
+                blk.wo[c:c + hd, h * hd:(h + 1) * hd] = gain * torch.eye(hd)
 
 
 def main(argv=None):
@@ -226,8 +292,10 @@ def main(argv=None):
     torch.set_num_threads(1)
     torch.manual_seed(a.seed)
     model = MiniDLM(SHAPE[a.family], tok.size)
-    if a.init:
-        start_from(model, tok, a.init)
+    if not a.init:
+        plant_copying(model, tok.mask)
+    else:
+        grow_dream(model, tok, a.init)
     model.share_memory()
     opt = Optimizer(model, a.workers)
     ema = {k: v.clone() for k, v in model.state_dict().items()}
@@ -260,11 +328,13 @@ def main(argv=None):
     def progress():
         return min(1.0, max(step / a.steps, elapsed() / 60 / a.minutes))
 
+    def write(path, **more):
+        torch.save({"ema": ema, "step": step, "seconds": elapsed(), "tokens": tokens + int(shared[4:].sum()),
+                    "shape": model.c, "vocab": tok.size, "special": tok.special, **more}, path + ".tmp")
+        os.replace(path + ".tmp", path)
+
     def save():
-        torch.save({"model": model.state_dict(), "ema": ema, "m": opt.m, "v": opt.v, "step": step,
-                    "seconds": elapsed(), "tokens": tokens + int(shared[4:].sum()), "shape": model.c, "vocab": tok.size,
-                    "special": tok.special}, ckpt + ".tmp")
-        os.replace(ckpt + ".tmp", ckpt)
+        write(ckpt, model=model.state_dict(), m=opt.m, v=opt.v)
 
     shared[1] = progress()
     for _ in work(0, a, model, opt, stat, shared, barrier):
@@ -283,6 +353,10 @@ def main(argv=None):
                              for i, n in enumerate(names))
             print(f"step {step} min {elapsed() / 60:.1f} progress {progress():.3f} tok/s "
                   f"{shared[4:].sum() / (time.time() - start):.0f}  {text}", flush=True)
+        for mark in (0.9, 0.95, 1.0):                        # to choose from, on held-out generated problems
+            snap = os.path.join(a.out, f"snap-{mark:.2f}.pt")
+            if shared[1] >= mark and not os.path.exists(snap):
+                write(snap)
         if time.time() - saved > a.save_every or shared[2]:
             save()
             saved = time.time()

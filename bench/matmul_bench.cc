@@ -1,0 +1,77 @@
+// Products at the shapes of LLaDA-8B's feed-forward layers, by type and number of rows.
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "bench/yardstick.h"
+#include "kernels/block_codec.h"
+#include "kernels/matmul.h"
+
+namespace spa {
+namespace {
+
+std::vector<std::byte> StoredWeights(DType dtype, size_t rows, size_t cols) {
+  const size_t row_bytes = RowBytes(dtype, cols);
+  std::vector<std::byte> bytes(rows * row_bytes);
+  const Mat<float> row = Filled(1, cols);
+  if (CanEncode(dtype)) {
+    EncodeRow(dtype, row.data(), cols, bytes.data());
+  } else {  // the speed does not depend on the values; these make small, finite scales
+    std::fill_n(bytes.begin(), row_bytes, std::byte{0x11});
+  }
+  for (size_t r = 1; r < rows; ++r) std::copy_n(bytes.begin(), row_bytes, &bytes[r * row_bytes]);
+  return bytes;
+}
+
+// Packing the same matrix for every row count would take longer than measuring it.
+const PackedMatrix& Weights(DType dtype, size_t rows, size_t cols) {
+  static std::pair<std::pair<DType, size_t>, PackedMatrix> last;
+  if (last.second.rows() != rows || last.first != std::pair(dtype, cols)) {
+    const std::vector<std::byte> bytes = StoredWeights(dtype, rows, cols);
+    last.second = PackedMatrix({.dtype = dtype, .rows = rows, .cols = cols, .data = bytes.data()},
+                               BenchPool());
+    last.first = {dtype, cols};
+  }
+  return last.second;
+}
+
+void MatMulBench(benchmark::State& state, DType dtype, size_t cols, size_t rows) {
+  const size_t m = static_cast<size_t>(state.range(0));
+  const PackedMatrix& w = Weights(dtype, rows, cols);
+  const Mat<float> x = Filled(m, cols);
+  Mat<float> y(m, rows);
+  Activations activations;
+  RunAndCompare(state, 2.0 * static_cast<double>(m * rows * cols),
+                m <= 4 ? static_cast<double>(w.bytes()) : 0.0, [&] {
+                  activations.Set(x.View());
+                  MatMul(activations, w, y.View(), BenchPool());
+                });
+}
+
+void PackBench(benchmark::State& state, DType dtype) {
+  const std::vector<std::byte> bytes = StoredWeights(dtype, 4096, 4096);
+  RunAndCompare(state, 0.0, static_cast<double>(bytes.size()), [&] {
+    const PackedMatrix w({.dtype = dtype, .rows = 4096, .cols = 4096, .data = bytes.data()},
+                         BenchPool());
+    benchmark::DoNotOptimize(w.bytes());
+  });
+}
+
+const bool registered = [] {
+  for (const DType dtype :
+       {DType::kQ4_0, DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kF32, DType::kBF16}) {
+    const std::string name(Info(dtype).name);
+    for (const auto& [cols, rows] : {std::pair<size_t, size_t>{4096, 12288}, {12288, 4096}}) {
+      auto* bench = benchmark::RegisterBenchmark(
+          ("matmul/" + name + "/" + std::to_string(cols) + "x" + std::to_string(rows)).c_str(),
+          MatMulBench, dtype, cols, rows);
+      bench->UseRealTime()->MinTime(0.3)->ArgName("m");
+      for (const int m : {1, 2, 4, 5, 8, 16, 32, 41, 64, 128, 512}) bench->Arg(m);
+    }
+    benchmark::RegisterBenchmark(("pack/" + name).c_str(), PackBench, dtype)->UseRealTime();
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace spa

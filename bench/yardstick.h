@@ -1,0 +1,61 @@
+// The machine's limits, measured once per process and thread count, and counters that compare with
+// them. Best-of-several and ratios are what survives on a shared machine.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/matrix.h"
+#include "base/thread_pool.h"
+#include "kernels/peak.h"
+
+namespace spa {
+
+inline ThreadPool& BenchPool() {
+  static ThreadPool pool;
+  return pool;
+}
+
+inline double FmaPeak() {
+  static const double peak = MeasureFmaPeakGflops(BenchPool());
+  return peak;
+}
+
+inline double ReadBandwidth() {
+  static const double bandwidth = MeasureReadBandwidth(BenchPool());
+  return bandwidth;
+}
+
+// Runs fn under the benchmark loop and reports the rate of its fastest run: operations beside the
+// FMA peak, bytes beside the read bandwidth.
+template <typename Fn>
+void RunAndCompare(benchmark::State& state, double operations, double bytes, const Fn& fn) {
+  FmaPeak();
+  double best = 1e30;
+  for (auto _ : state) {
+    const auto start = std::chrono::steady_clock::now();
+    fn();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    best = std::min(best, elapsed.count());
+  }
+  if (operations > 0) {
+    state.counters["gops"] = operations / best * 1e-9;
+    state.counters["x_fma_peak"] = operations / best * 1e-9 / FmaPeak();
+  }
+  if (bytes > 0) {
+    state.counters["gb_per_s"] = bytes / best * 1e-9;
+    state.counters["x_read_bandwidth"] = bytes / best * 1e-9 / ReadBandwidth();
+  }
+}
+
+inline Mat<float> Filled(size_t rows, size_t cols) {
+  Mat<float> mat(rows, cols);
+  for (size_t i = 0; i < rows * cols; ++i) {
+    mat.data()[i] = static_cast<float>(i * 2654435761u % 2048) / 1024.0f - 1.0f;
+  }
+  return mat;
+}
+
+}  // namespace spa

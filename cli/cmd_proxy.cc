@@ -1,0 +1,85 @@
+// spa proxy: compute and store the singular proxies of a model.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "policies/spa_proxy.h"
+
+namespace spa::cli {
+namespace {
+
+struct Flags {
+  std::string model, out;
+  size_t threads = 0, rank = 0;
+  bool json = false;
+};
+
+void Run(const Flags& flags) {
+  ThreadPool pool(flags.threads);
+  const ModelFile file = flags.model.empty()
+                             ? ModelFile::FromMemory(EmbeddedModel(), "the embedded model")
+                             : ModelFile::Open(flags.model);
+  const size_t width = file.config().kv_dim();
+  const size_t rank = flags.rank > 0 ? flags.rank : DefaultProxyRank(file.config());
+  if (rank > width) throw Error("rank {} is above the width of the values, {}", rank, width);
+  ProgressBar bar;
+  const auto progress = [&](double share) { bar.Show("singular proxies", share); };
+  Proxies proxies;
+  std::string stored;
+  if (!flags.out.empty()) {
+    proxies = ComputeProxies(file, rank, pool, progress);
+    SaveProxies(proxies, file, flags.out);
+    stored = flags.out;
+  } else {
+    proxies = LoadOrComputeProxies(file, rank, pool, progress);
+    if (!file.path().empty()) stored = ProxyPath(file, rank).string();
+  }
+  bar.Clear();
+  if (flags.json) {
+    nlohmann::ordered_json json = {{"rank", rank}, {"file", stored}};
+    for (const LayerProxy& layer : proxies.layers) {
+      json["layers"].push_back({{"retained_energy", layer.RetainedEnergy()},
+                                {"bound", layer.SimilarityBound()},
+                                {"lambda_1", layer.singular_values.front()},
+                                {"lambda_r", layer.singular_values[rank - 1]}});
+    }
+    PrintLine(json.dump());
+    return;
+  }
+  std::vector<std::vector<std::string>> table = {
+      {"layer", "lambda_1", "lambda_r", "energy kept", "2(l_r+1/l_r)^2"}};
+  for (size_t i = 0; i < proxies.layers.size(); ++i) {
+    const LayerProxy& layer = proxies.layers[i];
+    table.push_back({fmt::format("{}", i + 1), fmt::format("{:.4g}", layer.singular_values[0]),
+                     fmt::format("{:.4g}", layer.singular_values[rank - 1]),
+                     fmt::format("{:.1f}%", 100.0 * layer.RetainedEnergy()),
+                     fmt::format("{:.3f}", layer.SimilarityBound())});
+  }
+  PrintLine(FormatTable(table) + fmt::format("rank {} of {}{}", rank, width,
+                                             stored.empty() ? "" : ", stored in " + stored));
+}
+
+}  // namespace
+
+void AddProxy(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      app.add_subcommand("proxy", "Compute and store a model's singular proxies");
+  command->add_option("-m,--model", flags->model,
+                      "GGUF file or Hugging Face folder (default: the embedded model)")
+      ->type_name("PATH");
+  command->add_option("-r,--rank", flags->rank, "Rank (default: LLaDA 128, Dream 32)")
+      ->type_name("N");
+  command->add_option("--out", flags->out, "Store them here instead of in the user's cache folder")
+      ->type_name("FILE");
+  command->add_option("-t,--threads", flags->threads, "Threads to use (default: one per core)")
+      ->check(CLI::Range(1, 1024))->type_name("N");
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  command->footer("Example:\n  spa proxy -m LLaDA-8B-Instruct-Q4_0.gguf -r 128");
+  command->callback([flags] { Run(*flags); });
+}
+
+}  // namespace spa::cli

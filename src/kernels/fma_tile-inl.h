@@ -1,0 +1,118 @@
+// The float micro-kernel of products and of attention: a few rows by 16 columns of fused
+// multiply-adds, with weights stored as f32, f16 or bf16.
+#include <hwy/highway.h>
+
+#include "kernels/panels.h"
+
+#if defined(SPA_KERNELS_FMA_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SPA_KERNELS_FMA_TILE_INL_H_
+#undef SPA_KERNELS_FMA_TILE_INL_H_
+#else
+#define SPA_KERNELS_FMA_TILE_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace spa::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DTile = hn::CappedTag<float, kPanelWidth>;
+using VTile = hn::Vec<DTile>;
+constexpr size_t kTileLanes = hn::MaxLanes(DTile());
+constexpr size_t kTileVecs = kPanelWidth / kTileLanes;
+
+// With AVX2 a tile of 6 x 16 takes 12 sums, 2 weights and 1 input of 16 registers.
+constexpr size_t kFmaRows = 6;
+
+// 16 consecutive stored elements as floats.
+
+struct LoadF32 {
+  using Element = float;
+  static HWY_INLINE void Load(const float* w, VTile (&to)[kTileVecs]) {
+    for (size_t v = 0; v < kTileVecs; ++v) to[v] = hn::Load(DTile(), w + v * kTileLanes);
+  }
+};
+
+struct LoadF16 {
+  using Element = hwy::float16_t;
+  static HWY_INLINE void Load(const hwy::float16_t* w, VTile (&to)[kTileVecs]) {
+    constexpr hn::Rebind<hwy::float16_t, DTile> d16;
+    for (size_t v = 0; v < kTileVecs; ++v) {
+      to[v] = hn::PromoteTo(DTile(), hn::Load(d16, w + v * kTileLanes));
+    }
+  }
+};
+
+struct LoadBF16 {
+  using Element = hwy::bfloat16_t;
+  // Word c holds columns c and c + 8 (PanelForm::kBF16): a shift and a mask give them in order.
+  static HWY_INLINE void Load(const hwy::bfloat16_t* w, VTile (&to)[kTileVecs]) {
+    constexpr hn::CappedTag<uint32_t, kPanelWidth / 2> dw;
+    constexpr hn::Repartition<float, decltype(dw)> df;
+    const uint32_t* words = reinterpret_cast<const uint32_t*>(w);
+    const auto high_half = hn::Set(dw, 0xffff0000u);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+    const auto pair = hn::Load(dw, words);
+    to[0] = hn::Combine(DTile(), hn::BitCast(df, hn::And(pair, high_half)),
+                        hn::BitCast(df, hn::ShiftLeft<16>(pair)));
+#else
+    for (size_t v = 0; v < kTileVecs / 2; ++v) {
+      const auto pair = hn::Load(dw, words + v * kTileLanes);
+      to[v] = hn::BitCast(df, hn::ShiftLeft<16>(pair));
+      to[kTileVecs / 2 + v] = hn::BitCast(df, hn::And(pair, high_half));
+    }
+#endif
+  }
+};
+
+// A row-major operand: row r starts at data + r * stride.
+template <typename T>
+struct TileView {
+  T* data;
+  size_t stride;
+};
+
+// sums[r][0..16) += sum over i of x[r][i] w[i][0..16), i ascending
+template <class Loader, size_t kRows>
+HWY_NOINLINE void AddInputs(TileView<const float> x, TileView<const typename Loader::Element> w,
+                            size_t num_inputs, TileView<float> sums) {
+  constexpr DTile df;
+  VTile acc[kRows][kTileVecs];
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t v = 0; v < kTileVecs; ++v) {
+      acc[r][v] = hn::Load(df, sums.data + r * sums.stride + v * kTileLanes);
+    }
+  }
+  const float* HWY_RESTRICT inputs = x.data;
+  const typename Loader::Element* HWY_RESTRICT weights = w.data;
+  for (size_t i = 0; i < num_inputs; ++i, weights += w.stride) {
+    VTile weight[kTileVecs];
+    Loader::Load(weights, weight);
+    for (size_t r = 0; r < kRows; ++r) {
+      const VTile input = hn::Set(df, inputs[r * x.stride + i]);
+      for (size_t v = 0; v < kTileVecs; ++v) acc[r][v] = hn::MulAdd(input, weight[v], acc[r][v]);
+    }
+  }
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t v = 0; v < kTileVecs; ++v) {
+      hn::Store(acc[r][v], df, sums.data + r * sums.stride + v * kTileLanes);
+    }
+  }
+}
+
+// The same for any num_rows <= kRows.
+template <class Loader, size_t kRows = kFmaRows>
+void AddInputsOfRows(size_t num_rows, TileView<const float> x,
+                     TileView<const typename Loader::Element> w, size_t num_inputs,
+                     TileView<float> sums) {
+  if constexpr (kRows > 1) {
+    if (num_rows < kRows) {
+      return AddInputsOfRows<Loader, kRows - 1>(num_rows, x, w, num_inputs, sums);
+    }
+  }
+  AddInputs<Loader, kRows>(x, w, num_inputs, sums);
+}
+
+}  // namespace spa::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,131 @@
+#include <cstring>
+
+#include "base/error.h"
+#include "kernels/attention.h"
+#include "kernels/block_codec.h"
+#include "kernels/kv_store.h"
+#include "kernels/parallel_rows.h"
+
+namespace spa {
+namespace {
+
+DType StoredType(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return DType::kF32;
+    case KvType::kF16:
+      return DType::kF16;
+    case KvType::kBF16:
+      return DType::kBF16;
+  }
+  SPA_CHECK(false);
+}
+
+// Where element i of 16 lies.
+size_t Place(KvType type, size_t i) { return type == KvType::kBF16 ? i % 8 * 2 + i / 8 : i; }
+
+// Index of element `dim` of the key or value of `row`.
+size_t KeyIndex(const KvCache::Store& store, size_t head, size_t row, size_t dim) {
+  return store.KeyPanel(head, row, dim) + Place(store.type, row % kPanelWidth);
+}
+size_t ValueIndex(const KvCache::Store& store, size_t head, size_t row, size_t dim) {
+  return store.Value(head, row) + dim / kPanelWidth * kPanelWidth +
+         Place(store.type, dim % kPanelWidth);
+}
+
+template <typename Element, typename Index>
+void ScatterRow(const KvCache::Store& store, const std::byte* from, size_t row, const Index& index,
+                std::byte* to) {
+  for (size_t head = 0; head < store.num_kv_heads; ++head) {
+    for (size_t dim = 0; dim < store.head_dim; ++dim, from += sizeof(Element)) {
+      std::memcpy(to + index(store, head, row, dim) * sizeof(Element), from, sizeof(Element));
+    }
+  }
+}
+
+template <typename Element, typename Index>
+void GatherRow(const KvCache::Store& store, const std::byte* from, size_t row, const Index& index,
+               std::byte* to) {
+  for (size_t head = 0; head < store.num_kv_heads; ++head) {
+    for (size_t dim = 0; dim < store.head_dim; ++dim, to += sizeof(Element)) {
+      std::memcpy(to, from + index(store, head, row, dim) * sizeof(Element), sizeof(Element));
+    }
+  }
+}
+
+template <typename Index>
+void StoreRows(const KvCache::Store& store, std::span<const uint32_t> rows,
+               MatView<const float> from, const Index& index, std::byte* to, ThreadPool& pool) {
+  SPA_CHECK(from.rows == rows.size());
+  SPA_CHECK(rows.empty() || from.cols == store.num_kv_heads * store.head_dim);
+  ParallelRows(pool, rows.size(), from.cols, [&](size_t i) {
+    thread_local Mat<std::byte> encoded;
+    encoded.Resize(1, from.cols * store.ElementBytes());
+    EncodeRow(StoredType(store.type), from.Row(i), from.cols, encoded.data());
+    if (store.type == KvType::kF32) {
+      ScatterRow<float>(store, encoded.data(), rows[i], index, to);
+    } else {
+      ScatterRow<uint16_t>(store, encoded.data(), rows[i], index, to);
+    }
+  });
+}
+
+template <typename Index>
+void LoadRow(const KvCache::Store& store, const std::byte* from, size_t row, const Index& index,
+             float* to) {
+  const size_t cols = store.num_kv_heads * store.head_dim;
+  Mat<std::byte> encoded(1, cols * store.ElementBytes());
+  if (store.type == KvType::kF32) {
+    GatherRow<float>(store, from, row, index, encoded.data());
+  } else {
+    GatherRow<uint16_t>(store, from, row, index, encoded.data());
+  }
+  DecodeRow(StoredType(store.type), encoded.data(), cols, to);
+}
+
+size_t RoundUp(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+KvCache::KvCache() : store_(std::make_unique<Store>()) {}
+KvCache::KvCache(KvCache&&) noexcept = default;
+KvCache& KvCache::operator=(KvCache&&) noexcept = default;
+KvCache::~KvCache() = default;
+
+KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type) : KvCache() {
+  store_->num_rows = num_rows;
+  store_->num_kv_heads = num_kv_heads;
+  store_->head_dim = head_dim;
+  store_->type = type;
+  store_->padded_rows = RoundUp(num_rows, kPanelWidth);
+  store_->padded_dim = RoundUp(head_dim, kPanelWidth);
+  const size_t row_bytes = num_kv_heads * store_->ElementBytes();
+  store_->keys.Resize(store_->padded_rows, head_dim * row_bytes);
+  store_->values.Resize(store_->padded_rows, store_->padded_dim * row_bytes);
+  store_->keys.Fill(std::byte{0});
+  store_->values.Fill(std::byte{0});
+}
+
+size_t KvCache::num_rows() const { return store_->num_rows; }
+size_t KvCache::num_kv_heads() const { return store_->num_kv_heads; }
+size_t KvCache::head_dim() const { return store_->head_dim; }
+size_t KvCache::bytes() const { return store_->keys.bytes() + store_->values.bytes(); }
+
+void KvCache::StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, ThreadPool& pool) {
+  StoreRows(*store_, rows, k, KeyIndex, store_->keys.data(), pool);
+}
+
+void KvCache::StoreValues(std::span<const uint32_t> rows, MatView<const float> v,
+                          ThreadPool& pool) {
+  StoreRows(*store_, rows, v, ValueIndex, store_->values.data(), pool);
+}
+
+void KvCache::LoadKey(size_t row, float* out) const {
+  LoadRow(*store_, store_->keys.data(), row, KeyIndex, out);
+}
+
+void KvCache::LoadValue(size_t row, float* out) const {
+  LoadRow(*store_, store_->values.data(), row, ValueIndex, out);
+}
+
+}  // namespace spa

@@ -1,0 +1,68 @@
+"""From nothing to both models: trains, chooses a checkpoint on held-out generated problems, exports, writes goldens.
+
+Stop it at any moment and start it again: finished parts are kept and training goes on from its last checkpoint.
+"""
+import argparse
+import os
+import subprocess
+import sys
+
+import torch
+
+import evaluate
+import export
+import tasks
+from tokenizer import Tokenizer
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def train(run, *args):
+    """In a process of its own, with one thread per worker whatever the BLAS library would like."""
+    env = dict(os.environ, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    done = os.path.join(run, "done")
+    if not os.path.exists(done):
+        subprocess.run([sys.executable, "-u", os.path.join(HERE, "train.py"), "--out", run, *args], env=env, check=True)
+        open(done, "w").close()
+
+
+def choose(run, family, count):
+    """The saved snapshot that answers most held-out generated problems becomes best.pt. BBH plays no part in this."""
+    best = os.path.join(run, "best.pt")
+    if os.path.exists(best):
+        return
+    tok, top = Tokenizer(os.path.join(run, "tokenizer.json"), family), None
+    for name in sorted(n for n in os.listdir(run) if n.startswith("snap-")):
+        model, s = evaluate.load(os.path.join(run, name))
+        right = {t: sum(ok for ok, _ in evaluate.score(model, tok, evaluate.generated(t, count))) for t in tasks.TASKS}
+        print("held out:", name, "step", s["step"], right, "of", count, "each", flush=True)
+        if top is None or sum(right.values()) >= top[0]:
+            top = sum(right.values()), name
+    os.link(os.path.join(run, top[1]), best + ".tmp")
+    os.replace(best + ".tmp", best)
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__)
+    ap.add_argument("--work", default="minidlm-work", help="folder for runs and checkpoints")
+    ap.add_argument("--models", default=os.path.join(HERE, "..", "..", "models"))
+    ap.add_argument("--steps", type=int, default=6000, help="of the LLaDA model; the Dream twin takes a third")
+    ap.add_argument("--minutes", type=float, default=1e9, help="training time of the LLaDA model, if that ends first")
+    ap.add_argument("--held-out", type=int, default=50, help="generated problems per task to choose by")
+    ap.add_argument("--golden", type=int, default=100, help="goldens per task")
+    ap.add_argument("--bbh", help="folder of BBH files: goldens on published questions instead of generated ones")
+    a = ap.parse_args()
+    torch.set_num_threads(1)
+    first, second = os.path.join(a.work, "llada"), os.path.join(a.work, "dream")
+    train(first, "--family", "llada", "--steps", str(a.steps), "--minutes", str(a.minutes))
+    choose(first, "llada", a.held_out)
+    train(second, "--family", "dream", "--steps", str(a.steps // 3), "--minutes", str(a.minutes / 3), "--grow", "0.02",
+          "--init", os.path.join(first, "best.pt"))
+    choose(second, "dream", a.held_out)
+    for run, family, name in ((first, "llada", "minillada"), (second, "dream", "minidream")):
+        args = [run, os.path.join(a.models, name), "--family", family, "--golden", str(a.golden)]
+        export.main(args + (["--bbh", a.bbh] if a.bbh else []))
+
+
+if __name__ == "__main__":
+    main()
