@@ -66,13 +66,11 @@ void MatMul(Activations& x, const PackedMatrix& w, MatView<float> y, ThreadPool&
   const size_t rows_per_part = DivideRoundUp(num_rows, row_parts * kRowStep) * kRowStep;
   const size_t num_panels = panels.NumPanels();
   const bool is_small = num_rows * panels.rows * panels.cols < kSmallProduct;
-  // Few rows read their weights from memory and want them in one stream, panel by panel. Else parts
-  // are as large as leaves every thread with several.
+  // Otherwise parts are as large as leaves every thread with several.
   const size_t panels_per_part =
-      is_small        ? num_panels
-      : num_rows <= 8 ? 1
-                      : std::clamp<size_t>(num_panels * row_parts / (8 * pool.num_threads()), 1,
-                                           kMaxPartPanels);
+      is_small ? num_panels
+               : std::clamp<size_t>(num_panels * row_parts / (8 * pool.num_threads()), 1,
+                                    kMaxPartPanels);
   const bool is_float = panels.scale_form == ScaleForm::kNone;
   const Activations::Int8Rows* int8_rows = is_float ? nullptr : &x.int8_rows(pool);
 

@@ -31,6 +31,9 @@ constexpr size_t kQuadsPerGroup = kGroup / kQuad;
 // of activations (6 KB) fit in L1. A multiple of the 8 groups of a super-block.
 constexpr size_t kBlockGroups = 32;
 
+// Up to here all activations of a part stay in L2.
+constexpr size_t kFewRows = 16;
+
 struct alignas(64) WeightBlock {
   uint8_t unpacked[kBlockGroups * kGroupBytes];
   float scales[2 * kBlockGroups * kPanelWidth];  // [groups][16], or [2 * groups][16] where a scale
@@ -243,10 +246,29 @@ HWY_INLINE void ScaleSums(const VI32 (&sums)[kRows][kVecs], const ActivationGrou
   }
 }
 
+// The packed weights of a block, to be brought from memory into L2 while the block before it is
+// multiplied. Unpacking alone leaves the memory idle during the products, and with few rows that is
+// most of the time.
+struct Prefetch {
+  const std::byte* values = nullptr;  // null: nothing to fetch
+  const std::byte* scales = nullptr;
+  size_t values_per_group = 0;  // bytes
+  size_t scales_per_group = 0;
+
+  HWY_INLINE void Group(size_t g) const {
+    if (values == nullptr) return;
+    constexpr size_t kLineBytes = 64;
+    for (size_t i = 0; i < values_per_group; i += kLineBytes) {
+      __builtin_prefetch(values + g * values_per_group + i, 0, 2);
+    }
+    __builtin_prefetch(scales + g * scales_per_group, 0, 2);
+  }
+};
+
 // Adds num_groups groups to the sums of kRows rows. acc: [kRows][16]
 template <class Arithmetic, size_t kRows, bool kHasMin, size_t kParts>
 HWY_NOINLINE void AddGroups(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
-                            size_t num_groups, float* HWY_RESTRICT acc) {
+                            size_t num_groups, const Prefetch& prefetch, float* HWY_RESTRICT acc) {
   using Sum = typename Arithmetic::Sum;
   constexpr DU8 d8;
   constexpr size_t kQuadsPerPart = kQuadsPerGroup / kParts;
@@ -254,6 +276,7 @@ HWY_NOINLINE void AddGroups(const ActivationGroup* HWY_RESTRICT a, const WeightB
   const float* HWY_RESTRICT scales = w.scales;
   const float* HWY_RESTRICT mins = w.mins;
   for (size_t g = 0; g < num_groups; ++g, a += kTileRows, mins += kPanelWidth) {
+    prefetch.Group(g);
     for (size_t part = 0; part < kParts; ++part, scales += kPanelWidth) {
       Sum sums[kRows][kVecs];
       for (size_t r = 0; r < kRows; ++r) {
@@ -292,28 +315,50 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
                      const float* bias, const MatMulPart& part, MatView<float> y) {
   thread_local WeightBlock block;
   PartSums sums(part);
-  for (size_t first = 0; first < x.num_groups; first += kBlockGroups) {
+  const size_t blocks_per_panel = (x.num_groups + kBlockGroups - 1) / kBlockGroups;
+  const size_t num_blocks = blocks_per_panel * part.num_panels;
+  // With many rows a block of activations meets all panels before the next comes from L3. Few rows
+  // fit in L2 whole, and their weights are best read as they lie in memory.
+  const bool panel_by_panel = part.num_rows <= kFewRows;
+  const auto panel_of = [&](size_t b) {
+    return panel_by_panel ? b / blocks_per_panel : b % part.num_panels;
+  };
+  const auto first_group_of = [&](size_t b) {
+    return (panel_by_panel ? b % blocks_per_panel : b / part.num_panels) * kBlockGroups;
+  };
+  Prefetch prefetch;
+  prefetch.values_per_group = w.values_bytes / x.num_groups;
+  prefetch.scales_per_group = (w.panel_bytes - w.values_bytes) / x.num_groups;
+
+  for (size_t b = 0; b < num_blocks; ++b) {
+    const size_t panel = panel_of(b);
+    const size_t first = first_group_of(b);
     const size_t count = HWY_MIN(kBlockGroups, x.num_groups - first);
-    for (size_t panel = 0; panel < part.num_panels; ++panel) {
-      UnpackBlock(w, part.first_panel + panel, first, count, block);
-      for (size_t i = 0; i < part.num_rows; i += kTileRows) {
-        const ActivationGroup* a = x.Tile((part.first_row + i) / kTileRows) + first * kTileRows;
-        float* acc = sums.Row(panel, i);
-        switch (HWY_MIN(kTileRows, part.num_rows - i)) {
-          case 1:
-            AddGroups<Arithmetic, 1, kHasMin, kParts>(a, block, count, acc);
-            break;
-          case 2:
-            AddGroups<Arithmetic, 2, kHasMin, kParts>(a, block, count, acc);
-            break;
-          case 3:
-            AddGroups<Arithmetic, 3, kHasMin, kParts>(a, block, count, acc);
-            break;
-          case 4:
-            AddGroups<Arithmetic, 4, kHasMin, kParts>(a, block, count, acc);
-            break;
-        }
+    UnpackBlock(w, part.first_panel + panel, first, count, block);
+    if (b + 1 < num_blocks) {
+      const size_t next_panel = part.first_panel + panel_of(b + 1);
+      const size_t next = first_group_of(b + 1);
+      prefetch.values = w.Values(next_panel) + next * prefetch.values_per_group;
+      prefetch.scales = w.Scales(next_panel) + next * prefetch.scales_per_group;
+    }
+    for (size_t i = 0; i < part.num_rows; i += kTileRows) {
+      const ActivationGroup* a = x.Tile((part.first_row + i) / kTileRows) + first * kTileRows;
+      float* acc = sums.Row(panel, i);
+      switch (HWY_MIN(kTileRows, part.num_rows - i)) {
+        case 1:
+          AddGroups<Arithmetic, 1, kHasMin, kParts>(a, block, count, prefetch, acc);
+          break;
+        case 2:
+          AddGroups<Arithmetic, 2, kHasMin, kParts>(a, block, count, prefetch, acc);
+          break;
+        case 3:
+          AddGroups<Arithmetic, 3, kHasMin, kParts>(a, block, count, prefetch, acc);
+          break;
+        case 4:
+          AddGroups<Arithmetic, 4, kHasMin, kParts>(a, block, count, prefetch, acc);
+          break;
       }
+      prefetch.values = nullptr;  // the first tile has fetched it
     }
   }
   sums.WriteTo(y, bias);

@@ -1,0 +1,190 @@
+// The parts of SPA-Cache by themselves: budget, proxies, options.
+#include "policies/spa.h"
+
+#include <gtest/gtest.h>
+
+#include <Eigen/Dense>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "tests/test_model.h"
+
+namespace spa {
+namespace {
+
+const std::string kModel = SPA_TEST_DATA "/minidlm.gguf";
+
+TEST(SpaBudget, EquationFiveHitsItsThreePoints) {
+  const auto ratios = BudgetRatios(
+      {.peak_layer = 24, .peak_ratio = 0.25, .first_ratio = 0.03, .last_ratio = 0.13}, 32);
+  EXPECT_NEAR(ratios[0], 0.03, 1e-12);
+  EXPECT_NEAR(ratios[23], 0.25, 1e-12);
+  EXPECT_NEAR(ratios[31], 0.13, 1e-12);
+  for (size_t i = 1; i < 32; ++i) EXPECT_EQ(ratios[i] > ratios[i - 1], i <= 23) << i;
+}
+
+std::vector<size_t> Rows(const std::vector<double>& ratios) {
+  std::vector<size_t> rows;
+  for (const double ratio : ratios) rows.push_back(BudgetRows(ratio, 256));
+  return rows;
+}
+
+TEST(SpaBudget, ReferenceBudgetMatchesTheAuthorsCode) {
+  EXPECT_EQ(Rows(ReferenceBudgetRatios({24, 0.25, 0.03, 0.13}, 0.25, 0.0625, 32)),
+            (std::vector<size_t>{16, 16, 16, 16, 16, 16, 19, 22, 24, 27, 31, 34, 37, 40, 44, 47,
+                                 50, 53, 56, 58, 60, 61, 63, 63, 64, 63, 61, 58, 54, 49, 44, 38}));
+  EXPECT_EQ(Rows(ReferenceBudgetRatios({14, 0.30, 0.05, 0.25}, 0.25, 0.0625, 28)),
+            (std::vector<size_t>{16, 16, 17, 21, 25, 30, 35, 40, 46, 50, 55, 58, 61, 63,
+                                 64, 63, 63, 63, 63, 62, 61, 61, 60, 59, 58, 57, 55, 54}));
+}
+
+Mat<float> Random(size_t rows, size_t cols, uint64_t seed) {
+  Mat<float> m(rows, cols);
+  for (size_t i = 0; i < rows; ++i) {
+    const RandomStream random(seed, 0, i);
+    for (size_t j = 0; j < cols; ++j) {
+      // A sum of four uniforms is Gaussian enough.
+      m.Row(i)[j] = static_cast<float>(random.Uniform(4 * j) + random.Uniform(4 * j + 1) +
+                                       random.Uniform(4 * j + 2) + random.Uniform(4 * j + 3) - 2);
+    }
+  }
+  return m;
+}
+
+Eigen::MatrixXd ToEigen(const Mat<float>& m) {
+  Eigen::MatrixXd e(m.rows(), m.cols());
+  for (size_t i = 0; i < m.rows(); ++i) {
+    for (size_t j = 0; j < m.cols(); ++j) {
+      e(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j)) = m.Row(i)[j];
+    }
+  }
+  return e;
+}
+
+TEST(SpaProxy, TopSingularValuesAreWithinOnePercentOfAFullSvd) {
+  ThreadPool pool(2);
+  struct Case {
+    size_t rows, cols, rank;
+  };
+  // A random matrix has the flattest spectrum there is. The last two are iterated, not exact.
+  for (const Case& c : {Case{48, 160, 16}, Case{128, 64, 20}, Case{640, 600, 40}, Case{700, 1100, 64}}) {
+    const Mat<float> w = Random(c.rows, c.cols, c.rank);
+    const LayerProxy proxy = TruncatedSvd(w, c.rank, pool);
+    const Eigen::VectorXd exact = ToEigen(w).bdcSvd().singularValues();
+    for (size_t i = 0; i < c.rank; ++i) {
+      EXPECT_NEAR(proxy.singular_values[i] / exact[static_cast<Eigen::Index>(i)], 1.0, 0.01)
+          << c.rows << " " << i;
+    }
+    EXPECT_NEAR(proxy.energy, exact.squaredNorm(), 1e-3 * exact.squaredNorm());
+  }
+}
+
+TEST(SpaProxy, SimilaritiesObeyTheTheoremInTheSpanOfTheProxy) {
+  ThreadPool pool(2);
+  const Mat<float> w = Random(96, 128, 3);
+  for (const size_t rank : {8, 32, 95}) {
+    const LayerProxy proxy = TruncatedSvd(w, rank, pool);
+    const Eigen::MatrixXd wd = ToEigen(w), wr = ToEigen(proxy.projection);
+    const auto cosine = [](const Eigen::VectorXd& a, const Eigen::VectorXd& b) {
+      return a.dot(b) / (a.norm() * b.norm());
+    };
+    for (int trial = 0; trial < 50; ++trial) {
+      // h in the span of the right singular vectors: combinations of the rows of W_r.
+      const Eigen::VectorXd h1 = wr.transpose() * Eigen::VectorXd::Random(wr.rows());
+      const Eigen::VectorXd h2 = wr.transpose() * Eigen::VectorXd::Random(wr.rows());
+      EXPECT_LE(std::abs(cosine(wd * h1, wd * h2) - cosine(wr * h1, wr * h2)),
+                proxy.SimilarityBound() + 1e-5);
+      // In that span the proxy loses nothing at all; outside it the bound is what is promised.
+      EXPECT_NEAR(cosine(wd * h1, wd * h2), cosine(wr * h1, wr * h2), 1e-3);
+    }
+  }
+}
+
+TEST(SpaProxy, AtFullRankItIsTheValueProjectionUpToRotation) {
+  ThreadPool pool(2);
+  const Mat<float> w = Random(40, 96, 9);
+  const LayerProxy proxy = TruncatedSvd(w, 40, pool);
+  const Eigen::MatrixXd a = ToEigen(w), b = ToEigen(proxy.projection);
+  EXPECT_LT((a.transpose() * a - b.transpose() * b).norm(), 1e-3 * (a.transpose() * a).norm());
+  EXPECT_NEAR(proxy.RetainedEnergy(), 1.0, 1e-4);
+  EXPECT_EQ(proxy.SimilarityBound(), 0.0);
+}
+
+TEST(SpaProxy, StoredProxiesAreReadBackAndDamageMeansRebuilding) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "spa_proxy_test";
+  std::filesystem::remove_all(folder);
+  ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.c_str(), 1), 0);
+  ThreadPool pool(2);
+  const ModelFile file = ModelFile::Open(kModel);
+  const Proxies made = LoadOrComputeProxies(file, 16, pool);
+  const auto path = ProxyPath(file, 16);
+  ASSERT_TRUE(std::filesystem::exists(path));
+  int computed = 0;
+  const auto count = [&](double) { ++computed; };
+  const Proxies read = LoadOrComputeProxies(file, 16, pool, count);
+  EXPECT_EQ(computed, 0) << "a good file is used";
+  EXPECT_EQ(std::memcmp(read.layers[3].projection.data(), made.layers[3].projection.data(),
+                        16 * 128 * sizeof(float)),
+            0);
+  std::filesystem::resize_file(path, 1000);
+  LoadOrComputeProxies(file, 16, pool, count);
+  EXPECT_GT(computed, 0) << "a torn file is made anew";
+  EXPECT_NO_THROW(ReadProxies(path, file, 16));
+  EXPECT_THROW(ReadProxies(path, file, 8), Error);
+}
+
+TEST(SpaOptions, WrongOnesAreRefusedWithWhatIsAllowed) {
+  TestModel model(kModel, 1);
+  const auto message = [&](const std::string& option) -> std::string {
+    try {
+      model.Policy("spa", {option});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_NE(message("rank=129").find("between 1 and 128"), std::string::npos);
+  EXPECT_NE(message("rho=0").find("between"), std::string::npos);
+  EXPECT_NE(message("rho=1.5").find("between"), std::string::npos);
+  EXPECT_NE(message("rho=nan").find("between"), std::string::npos);
+  EXPECT_NE(message("identifier=values").find("singular, value, key"), std::string::npos);
+  EXPECT_NE(message("rang=8").find("it has"), std::string::npos);
+  EXPECT_NE(message("refresh-gen=2.5").find("whole"), std::string::npos);
+  EXPECT_EQ(message("rank=128"), "accepted");
+  EXPECT_THROW(model.Policy("spa-cache"), Error);
+}
+
+TEST(SpaPolicy, RowsPerLayerFollowTheBudgetAndRefreshesAreOnTime) {
+  TestModel model(kModel);
+  const std::vector<TokenId> prompt(20, 300);
+  const auto generation = model.Start(
+      prompt, Greedy(40, 40),
+      model.Policy("spa", {"rho=0.25", "refresh-prompt=6", "refresh-gen=3", "dense-first=on"}));
+  generation->state().trace = true;
+  Generation* one = generation.get();
+  for (size_t step = 0; step < 14; ++step) {
+    StepTogether(model.transformer, {&one, 1});
+    for (size_t layer = 0; layer < model.file.config().num_layers; ++layer) {
+      const size_t rows = generation->state().traced_rows[layer].size();
+      const size_t expected = step % 6 == 0 ? 60 : step % 3 == 0 || layer == 0 ? 40 : 10;
+      EXPECT_EQ(rows, expected) << step << " " << layer;
+    }
+  }
+}
+
+TEST(SpaPolicy, CacheMemoryIsTheArithmeticOfWhatItKeeps) {
+  TestModel model(kModel);
+  const auto generation =
+      model.Start(std::vector<TokenId>(24, 300), Greedy(40, 40), model.Policy("spa", {"rank=16"}));
+  Generation* one = generation.get();
+  StepTogether(model.transformer, {&one, 1});
+  const double arithmetic = 10 * 64 * (128 + 128 + 128 + 16) * 4;
+  EXPECT_LE(static_cast<double>(generation->cache_bytes()), 1.1 * arithmetic);
+  EXPECT_GE(static_cast<double>(generation->cache_bytes()), arithmetic);
+}
+
+}  // namespace
+}  // namespace spa
