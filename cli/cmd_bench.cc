@@ -139,12 +139,17 @@ struct CacheResult {
   size_t memory_bytes = 0;
 };
 
-// Floating-point operations of a dense pass per row and layer, and per query, key and layer.
-double LayerFlops(const ModelConfig& c, double rows, double num_rows) {
-  const auto d = static_cast<double>(c.model_dim), q = static_cast<double>(c.q_dim());
-  const auto kv = static_cast<double>(c.kv_dim()), f = static_cast<double>(c.ffn_dim);
-  return rows * (2.0 * d * (2.0 * q + 2.0 * kv + 3.0 * f) + 4.0 * q * num_rows);
-}
+// What a step really computed.
+struct StepWork {
+  double rows, kv_rows, num_rows, head_rows;
+
+  double Flops(const ModelConfig& c) const {
+    const auto d = static_cast<double>(c.model_dim), q = static_cast<double>(c.q_dim());
+    const auto kv = static_cast<double>(c.kv_dim()), f = static_cast<double>(c.ffn_dim);
+    return rows * (2.0 * d * (2.0 * q + 3.0 * f) + 4.0 * q * num_rows) + kv_rows * 2.0 * d * kv +
+           head_rows * 2.0 * d * static_cast<double>(c.vocab_rows);
+  }
+};
 
 CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& flags) {
   const PolicyFactory policy = engine.PrepareCache(spec);
@@ -172,8 +177,8 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
     best.first_seconds = std::min(best.first_seconds, timed_step());
     for (size_t i = 0; i < flags.steps && !generation->done(); ++i) {
       const uint64_t rows_before = generation->rows_computed();
+      const uint64_t kv_rows_before = generation->state().kv_rows_computed;
       const uint64_t total_before = generation->rows_total();
-      const size_t head_rows = one->decoder().positions().size();
       const double seconds = timed_step();
       if (seconds >= best.step_seconds) continue;
       best.step_seconds = seconds;
@@ -183,13 +188,12 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
       }
       const auto rows = static_cast<double>(generation->rows_computed() - rows_before);
       best.rows_fraction = rows / static_cast<double>(generation->rows_total() - total_before);
-      const ModelConfig& c = engine.config();
-      best.gflops =
-          1e-9 *
-          (LayerFlops(c, rows, static_cast<double>(flags.prompt + flags.gen)) +
-           2.0 * static_cast<double>(head_rows * c.model_dim) *
-               static_cast<double>(c.vocab_rows)) /
-          seconds;
+      const StepWork work{
+          .rows = rows,
+          .kv_rows = static_cast<double>(generation->state().kv_rows_computed - kv_rows_before),
+          .num_rows = static_cast<double>(flags.prompt + flags.gen),
+          .head_rows = static_cast<double>(generation->decoder().positions().size())};
+      best.gflops = 1e-9 * work.Flops(engine.config()) / seconds;
     }
     best.memory_bytes = generation->cache_bytes();
   }

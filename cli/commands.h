@@ -14,5 +14,8 @@ void AddQuantize(CLI::App& app);
 void AddSynth(CLI::App& app);
 void AddProxy(CLI::App& app);
 void AddBench(CLI::App& app);
+void AddEval(CLI::App& app);
+void AddCompare(CLI::App& app);
+void AddProfile(CLI::App& app);
 
 }  // namespace spa::cli

@@ -58,15 +58,34 @@ void Decoder::Advance() {
   }
 }
 
+bool Decoder::KnownAhead() const {
+  return options_.order == Order::kRandom && options_.schedule == Schedule::kEvenSplit &&
+         options_.order_temperature == 0.0 && options_.eos_rule != EosRule::kConfidence &&
+         !options_.threshold && !options_.factor;
+}
+
+// Random scores do not look at the logits: only the positions that will be settled want theirs.
+void Decoder::KeepNextPositions() {
+  std::vector<Candidate> draws(positions_.size());
+  for (size_t i = 0; i < draws.size(); ++i) {
+    draws[i].score = RandomStream(options_.seed, forwards_, positions_[i]).Uniform(kOrderDraw);
+  }
+  std::vector<uint32_t> next;
+  for (const size_t index : CommitBest(draws, QuotaOfStep())) next.push_back(positions_[index]);
+  positions_ = std::move(next);
+}
+
 const StepInput& Decoder::Begin() {
   SPA_CHECK(!done_);
   positions_.clear();
-  std::vector<uint32_t> rows;
   for (size_t pos = block_begin(); pos < block_end(); ++pos) {
-    if (!masked_[pos]) continue;
-    positions_.push_back(static_cast<uint32_t>(pos));
-    // Dream predicts a position from the row before it; the prompt has at least one.
-    rows.push_back(static_cast<uint32_t>(logit_shift_ ? pos - 1 : pos));
+    if (masked_[pos]) positions_.push_back(static_cast<uint32_t>(pos));
+  }
+  if (KnownAhead()) KeepNextPositions();
+  std::vector<uint32_t> rows = positions_;
+  // Dream predicts a position from the row before it; the prompt has at least one.
+  if (logit_shift_) {
+    for (uint32_t& row : rows) --row;
   }
   candidates_.resize(positions_.size());
   input_ = {.ids = ids_,

@@ -54,6 +54,9 @@ class Decoder {
   size_t block_end() const { return block_begin() + options_.block_length; }
   size_t MasksInBlock() const;
   size_t QuotaOfStep() const;
+  // Whether the positions a step settles are known before its logits are.
+  bool KnownAhead() const;
+  void KeepNextPositions();
   std::vector<size_t> Choose() const;
 
   DecodeOptions options_;

@@ -167,7 +167,7 @@ Candidate SampleToken(std::span<float> logits, const DecodeOptions& options,
       candidate.score = NegativeEntropy(logits, stats.log_sum_exp);
       break;
     case Order::kRandom:
-      candidate.score = random.Uniform(logits.size());
+      candidate.score = random.Uniform(kOrderDraw);
       break;
     case Order::kLeftmost:
       candidate.score = 0.0;  // all tie; the lower position wins

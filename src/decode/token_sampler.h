@@ -2,6 +2,7 @@
 // of the logits, the options and (seed, step, position).
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "base/random.h"
@@ -9,6 +10,9 @@
 #include "decode/options.h"
 
 namespace spa {
+
+// The element of a position's random stream that Order::kRandom ranks by; no token has this number.
+constexpr uint64_t kOrderDraw = UINT32_MAX;
 
 struct Candidate {
   TokenId token = 0;

@@ -1,6 +1,11 @@
 #include "policies/registry.h"
 
 #include "base/error.h"
+#include "policies/d2_cache.h"
+#include "policies/dkv_cache.h"
+#include "policies/dllm_cache.h"
+#include "policies/elastic_cache.h"
+#include "policies/fast_dllm.h"
 #include "policies/none.h"
 #include "policies/spa.h"
 
@@ -22,6 +27,26 @@ const std::vector<Entry>& Entries() {
       {{"spa", "SPA-Cache: rows whose singular proxy drifted, a budget per layer",
         "rho=1 scope=all"},
        MakeSpa},
+      {{"dllm", "dLLM-Cache: prompt and answer at intervals, rows whose values turned between them",
+        "prompt-interval=1 gen-interval=1"},
+       MakeDllm},
+      {{"fast-prefix", "Fast-dLLM: all rows once per block, then the block and what follows",
+        "refresh=1"},
+       MakeFastPrefix},
+      {{"fast-dual", "Fast-dLLM: all rows once per block, then the block alone", "refresh=1"},
+       MakeFastDual},
+      {{"dkv-decode", "dKV-Cache: open rows and those just settled, all rows at intervals",
+        "interval=1"},
+       MakeDkvDecode},
+      {{"dkv-greedy", "dKV-Cache: rows about to be settled, a window, those just settled",
+        "interval=1"},
+       MakeDkvGreedy},
+      {{"d2", "d2Cache: sure positions near settled ones, and rows that attention flows from",
+        "p=1 k=1000000"},
+       MakeD2},
+      {{"elastic", "Elastic-Cache: a window, the most attended rows; deep layers when those drift",
+        "track=1000000"},
+       MakeElastic},
   };
   return entries;
 }

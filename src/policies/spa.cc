@@ -24,13 +24,28 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
              (options.refresh_drift > 0.0 && drift_left_behind_ > options.refresh_drift);
   if (refresh_) drift_left_behind_ = 0.0;
   size_t first = 0;
-  if (!full && !options.scope_all) {
+  if (step_ == 0) {
+    first = warm_rows_;  // nothing to do for what another sequence has computed
+  } else if (!full && !options.scope_all) {
     // A shifted model predicts the first position from the last prompt row: it must stay alive.
     first = step.prompt_length;
     if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
   }
   scope_ = RowSet::Range(first, step.num_rows());
   return scope_;
+}
+
+bool SpaPolicy::AdoptPrefix(const CachePolicy& donor, size_t num_rows) {
+  const auto* other = dynamic_cast<const SpaPolicy*>(&donor);
+  if (other == nullptr || other->model_ != model_ || other->layers_.empty()) return false;
+  layers_.resize(other->layers_.size());
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    layers_[layer].adopted.Resize(num_rows, other->layers_[layer].proxies.cols());
+    std::copy_n(other->layers_[layer].proxies.data(), num_rows * layers_[layer].adopted.cols(),
+                layers_[layer].adopted.data());
+  }
+  warm_rows_ = num_rows;
+  return true;
 }
 
 LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
@@ -42,6 +57,8 @@ LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
   if (state.proxies.rows() == 0) {
     state.proxies.Resize(view.step->num_rows(), proxies.cols);
     state.computed.assign(view.step->num_rows(), 0);
+    std::copy_n(state.adopted.data(), warm_rows_ * proxies.cols, state.proxies.data());
+    state.adopted = {};
   }
   const RowSet rows = dense ? scope_ : Select(view, proxies);
   if (dense || options.overwrite_proxy) {

@@ -52,12 +52,14 @@ class SpaPolicy : public CachePolicy {
   Reuse reuse() const override { return model_->options.form; }
   RowSet BeginStep(const StepInput& step) override;
   LayerPlan PlanLayer(LayerView& view) override;
+  bool AdoptPrefix(const CachePolicy& donor, size_t num_rows) override;
   size_t bytes() const override;
 
  private:
   struct LayerState {
     Mat<float> proxies;              // [num_rows, width of the identifier]
     std::vector<uint32_t> computed;  // per row: the step that last recomputed it
+    Mat<float> adopted;              // [warm rows, width], until the first step makes room
   };
 
   // Identifiers of the rows in scope.   [scope, width]
@@ -71,6 +73,7 @@ class SpaPolicy : public CachePolicy {
   bool refresh_ = false;             // this step recomputes the whole scope
   double drift_left_behind_ = 0.0;   // mean drift of rows not recomputed, summed since the refresh
   size_t step_ = 0;
+  size_t warm_rows_ = 0;             // rows adopted from another sequence
   Activations input_;
   Mat<float> identified_;
   Mat<float> scratch_[3];

@@ -91,6 +91,7 @@ void LayerStep::Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& l
                       : plan.k_rows.Union(plan.out_rows).Union(plan.v_rows);
     state.rows_computed += plan.out_rows.size();
     state.rows_total += state.num_rows();
+    state.kv_rows_computed += plan.k_rows.size() + plan.v_rows.size();
     if (state.trace) state.traced_rows[layer_] = plan.out_rows;
   }
 }

@@ -1,5 +1,7 @@
 #include "transformer/sequence_state.h"
 
+#include <algorithm>
+
 namespace spa {
 
 SequenceState::SequenceState(const ModelConfig& config, size_t num_rows, KvType kv_type,
@@ -14,6 +16,28 @@ SequenceState::SequenceState(const ModelConfig& config, size_t num_rows, KvType 
       kept_.emplace_back(num_rows, config.model_dim);
     }
   }
+}
+
+bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPool& pool) {
+  if (kv_.size() != donor.kv_.size() || kept_.size() != donor.kept_.size() ||
+      !policy_->AdoptPrefix(*donor.policy_, num_rows)) {
+    return false;
+  }
+  const RowSet rows = RowSet::All(num_rows);
+  for (size_t layer = 0; layer < kv_.size(); ++layer) {
+    const KvCache& from = donor.kv_[layer];
+    Mat<float> keys(num_rows, from.num_kv_heads() * from.head_dim()), values(num_rows, keys.cols());
+    for (size_t row = 0; row < num_rows; ++row) {
+      from.LoadKey(row, keys.Row(row));
+      from.LoadValue(row, values.Row(row));
+    }
+    kv_[layer].StoreKeys(rows, keys.View(), pool);
+    kv_[layer].StoreValues(rows, values.View(), pool);
+  }
+  for (size_t layer = 0; layer < kept_.size(); ++layer) {
+    std::copy_n(donor.kept_[layer].data(), num_rows * kept_[layer].cols(), kept_[layer].data());
+  }
+  return true;
 }
 
 size_t SequenceState::cache_bytes() const {

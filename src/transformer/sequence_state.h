@@ -26,10 +26,17 @@ class SequenceState {
   Mat<float>& x() { return x_; }
   size_t cache_bytes() const;
 
+  // Warm start: takes the caches of rows [0, num_rows) from a sequence that begins with the same
+  // tokens. In a bidirectional model those states also depend on what follows, so this is an
+  // approximation, of the same kind as keeping prompt rows between refreshes. False (and nothing
+  // changed) if the policies do not support it.
+  bool AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPool& pool);
+
   // Rows that ran attention and FFN, summed over steps and layers, and what a dense pass over all
   // rows would have run.
   uint64_t rows_computed = 0;
   uint64_t rows_total = 0;
+  uint64_t kv_rows_computed = 0;  // keys and values projected, counted together
   // Rows recomputed per layer in the last step; filled only when `trace` is set.
   bool trace = false;
   std::vector<RowSet> traced_rows;

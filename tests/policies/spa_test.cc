@@ -175,6 +175,26 @@ TEST(SpaPolicy, RowsPerLayerFollowTheBudgetAndRefreshesAreOnTime) {
   }
 }
 
+TEST(SpaPolicy, AWarmStartSkipsThePromptAndASameSequenceStaysExact) {
+  TestModel model(kModel);
+  std::vector<TokenId> prompt;
+  for (TokenId id = 300; id < 330; ++id) prompt.push_back(id);
+  const PolicyFactory policy = model.Policy("spa");
+  const auto cold = model.Start(prompt, Greedy(32, 32), policy);
+  Generation* one = cold.get();
+  StepTogether(model.transformer, {&one, 1});
+  const auto warm = model.Start(prompt, Greedy(32, 32), policy);
+  ASSERT_TRUE(warm->state().AdoptPrefix(cold->state(), prompt.size(), model.pool));
+  one = warm.get();
+  StepTogether(model.transformer, {&one, 1});
+  EXPECT_EQ(warm->rows_computed(), 32 * model.file.config().num_layers);
+  // The donor saw the very same canvas, so the first step settles the same token.
+  EXPECT_EQ(TestModel::Answer(*warm), TestModel::Answer(*cold));
+  while (!warm->done()) StepTogether(model.transformer, {&one, 1});
+  const auto other = model.Start(prompt, Greedy(32, 32), model.Policy("none"));
+  EXPECT_FALSE(other->state().AdoptPrefix(cold->state(), prompt.size(), model.pool));
+}
+
 TEST(SpaPolicy, CacheMemoryIsTheArithmeticOfWhatItKeeps) {
   TestModel model(kModel);
   const auto generation =

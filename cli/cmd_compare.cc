@@ -1,0 +1,191 @@
+// spa compare: every cache on the same prompts.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "engine/compare.h"
+#include "engine/report.h"
+
+namespace spa::cli {
+namespace {
+
+struct Flags {
+  ModelFlags model;
+  DecodeFlags decode;
+  std::string caches, task = "bbh", prompts, report;
+  TaskOptions fields;
+  std::vector<std::string> data;
+  size_t limit = 20, batch = 1;
+  bool parallel = false, ablation = false, json = false, markdown = false;
+};
+
+std::vector<Question> ReadAll(const Flags& flags, const TaskOptions& task) {
+  std::vector<Question> questions;
+  for (const std::string& path : flags.data) {
+    QuestionSet set = ReadQuestions(path, task);
+    if (flags.limit > 0 && set.questions.size() > flags.limit) set.questions.resize(flags.limit);
+    for (Question& question : set.questions) questions.push_back(std::move(question));
+  }
+  if (!flags.prompts.empty()) {
+    std::istringstream lines(ReadText(flags.prompts));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      questions.push_back({.id = {}, .text = line, .worked = {}, .expected = {}});
+    }
+    if (questions.empty()) throw Error("{} holds no prompts, one per line", flags.prompts);
+  }
+  return questions.empty() ? BuiltInQuestions() : questions;
+}
+
+std::vector<std::string> TableRow(const CompareRow& row) {
+  std::vector<std::string> cells = {
+      row.group.empty() ? row.cache : row.group + ": " + row.cache,
+      row.threshold ? fmt::format("{:.2g}", *row.threshold) : "-",
+      fmt::format("{:.1f}", row.tokens_per_second),
+      fmt::format("{:.2f}x", row.speedup),
+      fmt::format("{:.1f}", row.ttft_ms),
+      fmt::format("{:.1f}", row.steps),
+      fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
+      fmt::format("{:.1f}%", 100.0 * row.agreement)};
+  if (row.accuracy) {
+    cells.push_back(fmt::format("{:.1f}% ± {:.1f}", 100.0 * *row.accuracy,
+                                100.0 * *row.standard_error));
+  }
+  cells.push_back(FormatBytes(static_cast<double>(row.memory_bytes)));
+  return cells;
+}
+
+std::string Markdown(const std::vector<std::vector<std::string>>& table) {
+  std::string text;
+  for (size_t i = 0; i < table.size(); ++i) {
+    text += fmt::format("| {} |\n", fmt::join(table[i], " | "));
+    if (i > 0) continue;
+    text += "| ---";
+    for (size_t column = 1; column < table[0].size(); ++column) text += " | ---:";
+    text += " |\n";
+  }
+  return text;
+}
+
+nlohmann::ordered_json ToJson(const CompareRow& row) {
+  const auto optional = [](const std::optional<double>& value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+  };
+  nlohmann::ordered_json json = {{"cache", row.cache},
+                                 {"threshold", optional(row.threshold)},
+                                 {"tokens_per_second", row.tokens_per_second},
+                                 {"speedup", row.speedup},
+                                 {"ttft_ms", row.ttft_ms},
+                                 {"steps", row.steps},
+                                 {"rows_fraction", row.rows_fraction},
+                                 {"agreement", row.agreement},
+                                 {"accuracy", optional(row.accuracy)},
+                                 {"stderr", optional(row.standard_error)},
+                                 {"memory_bytes", row.memory_bytes}};
+  if (!row.group.empty()) json["group"] = row.group;
+  return json;
+}
+
+void Run(const Flags& flags) {
+  if (!flags.data.empty() && !flags.prompts.empty()) {
+    throw Error("give either --data or --prompts");
+  }
+  if (flags.parallel && (flags.decode.threshold || flags.decode.factor)) {
+    throw Error("--parallel adds rows with a threshold of its own: leave out --threshold, --factor");
+  }
+  CompareOptions options;
+  options.task = flags.fields;
+  options.task.kind = ParseTaskKind(flags.task);
+  const std::vector<Question> questions = ReadAll(flags, options.task);
+  const std::vector<CacheSpec> chosen = ParseCacheList(flags.caches);
+  if (flags.ablation && chosen.size() > 1) {
+    throw Error("--ablation varies one setting of spa: give one cache, e.g. --caches spa:rank=16");
+  }
+  const auto engine = flags.model.Load();
+  options.decode = flags.decode.Resolve(*engine);
+  options.batch = flags.batch;
+  options.parallel = flags.parallel;
+  ProgressBar bar;
+  const auto show = [&](std::string_view what, double share) { bar.Show(what, share); };
+  engine->set_progress(show);
+  if (flags.ablation) {
+    options.entries =
+        AblationEntries(*engine, chosen.empty() ? ParseCacheSpec("spa") : chosen.front());
+  } else {
+    options.entries = chosen.empty() ? AllCaches() : Entries(chosen);
+  }
+  const std::vector<CompareRow> rows = CompareCaches(*engine, options, questions, show);
+  bar.Clear();
+  if (!flags.report.empty()) {
+    WriteWholeFile(flags.report, CompareReport(rows, engine->config().name, questions.size()));
+  }
+  if (flags.json) {
+    nlohmann::ordered_json json = {{"model", engine->config().name},
+                                   {"prompts", questions.size()},
+                                   {"batch", options.batch},
+                                   {"rows", nlohmann::ordered_json::array()}};
+    for (const CompareRow& row : rows) json["rows"].push_back(ToJson(row));
+    json["peak_memory_bytes"] = PeakMemoryBytes();
+    PrintLine(json.dump());
+    return;
+  }
+  std::vector<std::vector<std::string>> table = {
+      {"cache", "parallel", "tokens/s", "speedup", "ttft ms", "steps", "rows", "agreement"}};
+  if (rows.front().accuracy) table[0].push_back("accuracy");
+  table[0].push_back("memory");
+  for (const CompareRow& row : rows) table.push_back(TableRow(row));
+  std::string text = flags.markdown ? Markdown(table) + "\n" : FormatTable(table);
+  text += fmt::format("{} prompts, canvas {}, batch {}, {} threads{}", questions.size(),
+                      options.decode.gen_length, options.batch, engine->pool().num_threads(),
+                      flags.report.empty() ? "" : ", report in " + flags.report);
+  PrintLine(text);
+}
+
+}  // namespace
+
+void AddCompare(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("compare", "Run every cache on the same prompts");
+  std::vector<std::string> names;
+  for (const CacheInfo& info : Caches()) names.push_back(info.name);
+  command->add_option("--caches", flags->caches,
+                      fmt::format("Caches, with options as NAME:key=value (default: all): {}",
+                                  fmt::join(names, ", ")))
+      ->type_name("A,B,...");
+  command->add_option("--data", flags->data,
+                      "Files with questions and answers (default: a few built-in questions)")
+      ->type_name("FILE...");
+  command->add_option("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
+      ->type_name("NAME");
+  command->add_option("--extract", flags->fields.extract,
+                      "Regular expression that finds the answer (see spa eval)")
+      ->type_name("REGEX");
+  command->add_option("--prompts", flags->prompts, "File with a prompt per line, without answers")
+      ->type_name("FILE");
+  command->add_option("--limit", flags->limit, "Questions per file, 0 for all (default 20)")
+      ->type_name("N");
+  command->add_option("--batch", flags->batch, "Prompts decoded together (default 1)")
+      ->check(CLI::Range(1, 1024))->type_name("N");
+  command->add_flag("--parallel", flags->parallel,
+                    "Add rows with parallel decoding (threshold 0.9)");
+  command->add_flag("--ablation", flags->ablation,
+                    "The ablation of SPA-Cache: identifiers, ranks, budgets, cached update or output");
+  command->add_flag("--markdown", flags->markdown, "Print the table in Markdown");
+  command->add_option("--report", flags->report, "Write an HTML page with plots")
+      ->type_name("FILE");
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  flags->model.Add(*command);
+  flags->decode.Add(*command);
+  command->footer(
+      "Examples:\n"
+      "  spa compare --caches none,spa,spa:rho-peak=0.5 --parallel\n"
+      "  spa compare --data bbh/navigate.json bbh/web_of_lies.json --limit 0 --report caches.html\n"
+      "  spa compare --ablation --data bbh/boolean_expressions.json --markdown");
+  command->callback([flags] { Run(*flags); });
+}
+
+}  // namespace spa::cli

@@ -1,0 +1,147 @@
+// spa eval: accuracy on the questions of a benchmark file.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "engine/eval.h"
+
+namespace spa::cli {
+namespace {
+
+struct Flags {
+  ModelFlags model;
+  DecodeFlags decode;
+  CacheFlags cache;
+  std::string task = "bbh", samples;
+  std::vector<std::string> data;
+  TaskOptions fields;
+  size_t limit = 0, few_shot = 0, batch = 1;
+  bool raw = false, json = false;
+};
+
+nlohmann::ordered_json ToJson(const Score& score) {
+  return {{"name", score.name},
+          {"count", score.count},
+          {"correct", score.correct},
+          {"accuracy", score.accuracy},
+          {"stderr", score.standard_error},
+          {"tokens_per_second", score.tokens_per_second},
+          {"ttft_ms", 1e3 * score.ttft_seconds},
+          {"seconds", score.seconds},
+          {"steps", score.steps},
+          {"rows_fraction", score.rows_fraction},
+          {"cache_bytes", score.cache_bytes}};
+}
+
+std::vector<std::string> TableRow(const Score& score) {
+  return {score.name,
+          fmt::format("{}", score.count),
+          fmt::format("{}", score.correct),
+          fmt::format("{:.2f}%", 100.0 * score.accuracy),
+          fmt::format("± {:.2f}", 100.0 * score.standard_error),
+          fmt::format("{:.1f}", score.tokens_per_second),
+          fmt::format("{:.1f}", 1e3 * score.ttft_seconds),
+          fmt::format("{:.1f}", score.steps),
+          fmt::format("{:.1f}%", 100.0 * score.rows_fraction)};
+}
+
+void Run(const Flags& flags) {
+  EvalOptions options;
+  options.task = flags.fields;
+  options.task.kind = ParseTaskKind(flags.task);
+  options.data.assign(flags.data.begin(), flags.data.end());
+  options.limit = flags.limit;
+  options.few_shot = flags.few_shot;
+  options.batch = flags.batch;
+  options.raw = flags.raw;
+  options.kv = flags.model.kv;
+  options.samples = flags.samples;
+  options.cache = flags.cache.Spec();
+  const auto engine = flags.model.Load();
+  options.decode = flags.decode.Resolve(*engine);
+  ProgressBar bar;
+  engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
+  const EvalResult result =
+      Evaluate(*engine, options, [&](size_t done, size_t total, size_t correct) {
+        const double ratio =
+            done > 0 ? static_cast<double>(correct) / static_cast<double>(done) : 0.0;
+        bar.Show(fmt::format("{}/{} · {:.1f}% ± {:.1f} correct", done, total, 100.0 * ratio,
+                             100.0 * StandardError(ratio, done)),
+                 static_cast<double>(done) / static_cast<double>(total));
+      });
+  bar.Clear();
+  if (flags.json) {
+    nlohmann::ordered_json json = {{"model", engine->config().name},
+                                   {"task", flags.task},
+                                   {"cache", options.cache.ToString()},
+                                   {"settings", nlohmann::ordered_json::parse(result.settings)},
+                                   {"rows", nlohmann::ordered_json::array()}};
+    for (const Score& score : result.scores) json["rows"].push_back(ToJson(score));
+    json["total"] = ToJson(result.total);
+    json["resumed"] = result.resumed;
+    json["peak_memory_bytes"] = PeakMemoryBytes();
+    PrintLine(json.dump());
+    return;
+  }
+  std::vector<std::vector<std::string>> table = {
+      {"data", "n", "correct", "accuracy", "", "tokens/s", "ttft ms", "steps", "rows"}};
+  for (const Score& score : result.scores) table.push_back(TableRow(score));
+  if (result.scores.size() > 1) table.push_back(TableRow(result.total));
+  std::string text = FormatTable(table);
+  text += fmt::format("cache {} · {:.1f} s in the engine · {} per sequence · peak memory {}",
+                      options.cache.ToString(), result.total.seconds,
+                      FormatBytes(static_cast<double>(result.total.cache_bytes)),
+                      FormatBytes(static_cast<double>(PeakMemoryBytes())));
+  if (result.resumed > 0) {
+    text += fmt::format(" · {} of {} read from {}", result.resumed, result.total.count,
+                        flags.samples);
+  }
+  PrintLine(text);
+}
+
+}  // namespace
+
+void AddEval(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("eval", "Measure accuracy on the questions of a file");
+  command->add_option("--task", flags->task,
+                      "bbh (JSON with examples), gsm8k, jsonl (lines with question and answer)")
+      ->type_name("NAME");
+  command->add_option("--data", flags->data, "Files with the questions")
+      ->required()->type_name("FILE...");
+  command->add_option("--extract", flags->fields.extract,
+                      "Regular expression that finds the answer: its last match counts, of it the "
+                      "first group (default for bbh: what follows the last \"Answer:\")")
+      ->type_name("REGEX");
+  command->add_option("--question-field", flags->fields.question_field,
+                      "Field of a line that holds the question (default question)")
+      ->type_name("NAME");
+  command->add_option("--answer-field", flags->fields.answer_field,
+                      "Field of a line that holds the answer (default answer)")
+      ->type_name("NAME");
+  command->add_option("--limit", flags->limit, "Questions per file (default: all)")
+      ->type_name("N");
+  command->add_option("--few-shot", flags->few_shot,
+                      "Show the first N questions of a file as solved examples; they do not count")
+      ->type_name("N");
+  command->add_option("--batch", flags->batch, "Questions decoded together (default 1)")
+      ->check(CLI::Range(1, 1024))->type_name("N");
+  command->add_flag("--raw", flags->raw, "Ask without the chat template");
+  command->add_option("--samples", flags->samples,
+                      "Keep a line per finished question here; an interrupted run goes on from it")
+      ->type_name("FILE");
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  flags->model.Add(*command);
+  flags->decode.Add(*command);
+  flags->cache.Add(*command);
+  command->footer(
+      "Examples:\n"
+      "  spa eval --task bbh --data bbh/boolean_expressions.json --cache spa\n"
+      "  spa eval -m LLaDA-8B-Instruct-Q4_0.gguf --task gsm8k --data gsm8k/test.jsonl \\\n"
+      "      --few-shot 4 -n 256 --samples gsm8k-spa.jsonl --cache spa");
+  command->callback([flags] { Run(*flags); });
+}
+
+}  // namespace spa::cli

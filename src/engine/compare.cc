@@ -1,0 +1,258 @@
+#include "engine/compare.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "engine/report.h"
+#include "policies/spa.h"
+
+namespace spa {
+namespace {
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+CacheSpec With(CacheSpec spec, const std::string& key, const std::string& value) {
+  spec.options[key] = value;
+  return spec;
+}
+
+}  // namespace
+
+CacheSpec ParseCacheSpec(std::string_view text) {
+  const auto parts = Split(text, ':');
+  if (parts.empty()) throw Error("a cache has no name: give it as NAME or NAME:key=value");
+  CacheSpec spec{.name = std::string(parts[0]), .options = {}};
+  for (size_t i = 1; i < parts.size(); ++i) AddOption(spec, parts[i]);
+  return spec;
+}
+
+std::vector<CacheSpec> ParseCacheList(std::string_view text) {
+  std::vector<CacheSpec> specs;
+  for (const std::string_view part : Split(text, ',')) specs.push_back(ParseCacheSpec(part));
+  return specs;
+}
+
+std::vector<CompareEntry> AllCaches() {
+  std::vector<CacheSpec> specs;
+  for (const CacheInfo& info : Caches()) specs.push_back({.name = info.name, .options = {}});
+  return Entries(specs);
+}
+
+std::vector<CompareEntry> Entries(std::span<const CacheSpec> caches) {
+  std::vector<CompareEntry> entries;
+  for (const CacheSpec& cache : caches) {
+    entries.push_back({.cache = cache, .group = {}, .label = cache.ToString()});
+  }
+  return entries;
+}
+
+std::vector<CompareEntry> AblationEntries(Engine& engine, const CacheSpec& base) {
+  const auto policy = engine.PrepareCache(base)();
+  const auto* spa_policy = dynamic_cast<const SpaPolicy*>(policy.get());
+  if (spa_policy == nullptr) throw Error("the ablation is of the cache spa, not of {}", base.name);
+  const SpaOptions& options = spa_policy->options();
+  std::vector<CompareEntry> entries = {{CacheSpec(), "", "none"}};
+  for (const char* name : {"singular", "value", "key", "query", "attn-input", "attn-output"}) {
+    entries.push_back({With(base, "identifier", name), "identifier", name});
+  }
+  const size_t width = engine.config().kv_dim();
+  for (size_t rank = 8; rank < 2 * width; rank *= 2) {
+    const size_t capped = std::min(rank, width);
+    entries.push_back({With(base, "rank", fmt::format("{}", capped)), "rank",
+                       fmt::format("{}{}", capped, capped == width ? " (full)" : "")});
+  }
+  const double mean = MeanRatio(options.ratios);
+  entries.push_back({base, "budget", fmt::format("adaptive, mean {:.1f}%", 100.0 * mean)});
+  entries.push_back({With(base, "rho", fmt::format("{:.6f}", mean)), "budget",
+                     fmt::format("uniform {:.1f}%", 100.0 * mean)});
+  entries.push_back({With(base, "form", "delta"), "form", "delta (cached update)"});
+  entries.push_back({With(base, "form", "absolute"), "form", "absolute (cached output)"});
+  return entries;
+}
+
+Agreement CountAgreement(std::span<const TokenId> vanilla, std::span<const TokenId> other,
+                         std::span<const TokenId> stop_ids) {
+  Agreement agreement;
+  for (size_t i = 0; i < vanilla.size(); ++i) {
+    ++agreement.total;
+    if (i < other.size() && other[i] == vanilla[i]) ++agreement.equal;
+    if (std::ranges::find(stop_ids, vanilla[i]) != stop_ids.end()) break;
+  }
+  return agreement;
+}
+
+std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& options,
+                                      std::span<const Question> questions,
+                                      const Progress& progress) {
+  struct Run {
+    const CompareEntry* entry;
+    DecodeOptions decode;
+    PolicyFactory policy;
+    size_t baseline;  // the run of `none` under the same decoding
+    std::vector<Sample> samples;
+  };
+  if (questions.empty()) throw Error("there are no prompts to compare on");
+  std::vector<CompareEntry> entries = options.entries;
+  if (entries.empty() || entries[0].cache.name != "none") {
+    std::erase_if(entries, [](const CompareEntry& e) { return e.cache.name == "none"; });
+    entries.insert(entries.begin(), CompareEntry{CacheSpec(), "", "none"});
+  }
+  std::vector<Run> runs;
+  for (const bool parallel : {false, true}) {
+    if (parallel && !options.parallel) break;
+    const size_t baseline = runs.size();
+    for (const CompareEntry& entry : entries) {
+      Run run{&entry, options.decode, engine.PrepareCache(entry.cache), baseline, {}};
+      if (parallel) {
+        run.decode.factor.reset();
+        run.decode.threshold = options.threshold;
+      }
+      run.samples.resize(questions.size());
+      runs.push_back(std::move(run));
+    }
+  }
+  const Grader grader(options.task);
+  std::vector<std::vector<TokenId>> prompts;
+  for (const Question& question : questions) {
+    prompts.push_back(AskIds(engine, {}, question.text, false));
+  }
+  // The first pass reads the weights from the disk and fills the processor's caches: not timed.
+  RunPrompts(engine, std::span(prompts).first(1), runs[0].decode, runs[0].policy, 1,
+             [](size_t, Sample&) {});
+  size_t done = 0;
+  for (size_t first = 0; first < prompts.size(); first += options.batch) {
+    const size_t count = std::min(options.batch, prompts.size() - first);
+    for (Run& run : runs) {
+      if (progress) {
+        progress(run.entry->label, static_cast<double>(done) /
+                                       static_cast<double>(prompts.size() * runs.size()));
+      }
+      RunPrompts(engine, std::span(prompts).subspan(first, count), run.decode, run.policy,
+                 options.batch, [&](size_t index, Sample& sample) {
+                   const Question& question = questions[first + index];
+                   const auto answer = grader.Extract(sample.text);
+                   sample.correct = answer && grader.Correct(*answer, question.expected);
+                   run.samples[first + index] = std::move(sample);
+                 });
+      done += count;
+    }
+  }
+  const bool answers = std::ranges::none_of(
+      questions, [](const Question& question) { return question.expected.empty(); });
+  const double vanilla_speed = ScoreSamples("", runs[0].samples).tokens_per_second;
+  std::vector<CompareRow> rows;
+  for (const Run& run : runs) {
+    const Score score = ScoreSamples("", run.samples);
+    Agreement sum;
+    for (size_t i = 0; i < questions.size(); ++i) {
+      const Agreement one = CountAgreement(runs[run.baseline].samples[i].ids, run.samples[i].ids,
+                                           engine.vocabulary().stop_ids);
+      sum.equal += one.equal;
+      sum.total += one.total;
+    }
+    CompareRow& row = rows.emplace_back();
+    row.group = run.entry->group;
+    row.cache = run.entry->label;
+    row.threshold = run.decode.threshold;
+    row.tokens_per_second = score.tokens_per_second;
+    row.speedup = vanilla_speed > 0.0 ? score.tokens_per_second / vanilla_speed : 0.0;
+    row.ttft_ms = 1e3 * score.ttft_seconds;
+    row.steps = score.steps;
+    row.rows_fraction = score.rows_fraction;
+    row.agreement = static_cast<double>(sum.equal) / static_cast<double>(sum.total);
+    row.memory_bytes = score.cache_bytes;
+    if (answers) {
+      row.accuracy = score.accuracy;
+      row.standard_error = score.standard_error;
+    }
+  }
+  return rows;
+}
+
+std::vector<Question> BuiltInQuestions() {
+  const auto question = [](const char* text, const char* expected) {
+    return Question{.id = {}, .text = text, .worked = {}, .expected = expected};
+  };
+  return {
+      question("not ( True and False ) or False is", "True"),
+      question("True and not not ( not False ) is", "True"),
+      question("( False or not True ) and True is", "False"),
+      question("not not ( False and True ) or not True is", "False"),
+      question("Complete the rest of the sequence, making sure that the parentheses are closed "
+               "properly. Input: ( [ { }",
+               "] )"),
+      question("Complete the rest of the sequence, making sure that the parentheses are closed "
+               "properly. Input: < { ( ) [",
+               "] } >"),
+  };
+}
+
+std::string CompareReport(std::span<const CompareRow> rows, const std::string& model,
+                          size_t num_questions) {
+  HtmlPage page("Caches side by side",
+                fmt::format("{}, {} prompts. Speed is answer tokens per second; agreement is the "
+                            "share of vanilla's tokens that the cached run has too.",
+                            model, num_questions));
+  const auto plot = [&](const std::string& title, const std::string& label, const auto& point) {
+    Plot result{.title = title, .x_label = "tokens per second", .y_label = label, .series = {},
+                .x_from_zero = true, .y_percent = true, .y_min = {}, .y_max = {}};
+    PlotSeries plain{.name = "one token after the other", .points = {}, .line = false};
+    PlotSeries parallel{.name = "parallel decoding", .points = {}, .line = false};
+    for (const CompareRow& row : rows) {
+      (row.threshold ? parallel : plain).points.push_back(point(row));
+    }
+    result.series.push_back(std::move(plain));
+    if (!parallel.points.empty()) result.series.push_back(std::move(parallel));
+    return DrawPlot(result);
+  };
+  const auto name = [](const CompareRow& row) {
+    return row.group.empty() ? row.cache : row.group + ": " + row.cache;
+  };
+  if (rows.front().accuracy) {
+    page.Figure(plot("Accuracy against speed", "accuracy",
+                     [&](const CompareRow& row) {
+                       return PlotPoint{row.tokens_per_second, *row.accuracy,
+                                        row.standard_error.value_or(0.0), name(row)};
+                     }),
+                "Up and to the right is better. Bars are one standard error; every row answered the "
+                "same questions, so differences between rows are surer than the bars suggest.");
+  }
+  page.Figure(plot("Agreement with vanilla against speed", "agreement",
+                   [&](const CompareRow& row) {
+                     return PlotPoint{row.tokens_per_second, row.agreement, 0.0, name(row)};
+                   }),
+              "Vanilla decoding under the same rule agrees with itself: 100%.");
+  page.Figure(plot("Rows computed against speed", "share of rows computed",
+                   [&](const CompareRow& row) {
+                     return PlotPoint{row.tokens_per_second, row.rows_fraction, 0.0, name(row)};
+                   }),
+              "The work behind the speed: rows that ran attention and FFN.");
+  page.Heading("Numbers");
+  std::vector<std::vector<std::string>> table = {{"cache", "decoding", "tokens/s", "speedup",
+                                                  "first token ms", "steps", "rows", "agreement",
+                                                  "accuracy", "memory MB"}};
+  for (const CompareRow& row : rows) {
+    table.push_back(
+        {name(row), row.threshold ? fmt::format("parallel {:.2g}", *row.threshold) : "plain",
+         fmt::format("{:.1f}", row.tokens_per_second), fmt::format("{:.2f}x", row.speedup),
+         fmt::format("{:.1f}", row.ttft_ms), fmt::format("{:.1f}", row.steps),
+         fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
+         fmt::format("{:.1f}%", 100.0 * row.agreement),
+         row.accuracy
+             ? fmt::format("{:.1f}% +- {:.1f}", 100.0 * *row.accuracy, 100.0 * *row.standard_error)
+             : "",
+         fmt::format("{:.2f}", 1e-6 * static_cast<double>(row.memory_bytes))});
+  }
+  page.Table(table);
+  return page.Text();
+}
+
+}  // namespace spa

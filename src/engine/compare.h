@@ -1,0 +1,77 @@
+// Caches side by side: the same prompts and settings, the only difference between two rows being the
+// method. Every round of prompts visits every cache, so that a machine that slows down slows all.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/eval.h"
+
+namespace spa {
+
+// "spa:rank=8:scope=all". Throws Error if an option is not of the form key=value.
+CacheSpec ParseCacheSpec(std::string_view text);
+// A list of them, separated by commas.
+std::vector<CacheSpec> ParseCacheList(std::string_view text);
+
+struct CompareEntry {
+  CacheSpec cache;
+  std::string group;  // heading of its part of the table; empty: none
+  std::string label;  // what the row is called
+};
+
+// All registered caches with their defaults.
+std::vector<CompareEntry> AllCaches();
+std::vector<CompareEntry> Entries(std::span<const CacheSpec> caches);
+
+// The rows of the paper's ablation, as changes of one SPA setting: identifiers, ranks, a uniform
+// budget against the adaptive one at the same mean, the cached update against the cached output.
+std::vector<CompareEntry> AblationEntries(Engine& engine, const CacheSpec& base);
+
+struct CompareOptions {
+  std::vector<CompareEntry> entries;  // `none` is put first if it is missing
+  bool parallel = false;              // every cache once more with `threshold`
+  double threshold = 0.9;
+  size_t batch = 1;
+  DecodeOptions decode;
+  TaskOptions task;                   // how answers are found
+};
+
+struct CompareRow {
+  std::string group, cache;
+  std::optional<double> threshold;  // of parallel decoding
+  double tokens_per_second = 0.0;
+  double speedup = 0.0;             // against `none` settling one token after the other
+  double ttft_ms = 0.0;
+  double steps = 0.0;               // mean
+  double rows_fraction = 0.0;
+  double agreement = 0.0;           // with `none` under the same decoding
+  std::optional<double> accuracy, standard_error;  // if the questions carry answers
+  size_t memory_bytes = 0;
+};
+
+// `progress` gets the cache at work and the share of all work done.
+std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& options,
+                                      std::span<const Question> questions,
+                                      const Progress& progress = {});
+
+// How many of vanilla's tokens, up to and with its first stop token, the other canvas has too.
+struct Agreement {
+  size_t equal = 0, total = 0;
+};
+Agreement CountAgreement(std::span<const TokenId> vanilla, std::span<const TokenId> other,
+                         std::span<const TokenId> stop_ids);
+
+// A few questions of the kind the embedded model was trained on.
+std::vector<Question> BuiltInQuestions();
+
+// One HTML page with plots of quality against speed.   title: the model
+std::string CompareReport(std::span<const CompareRow> rows, const std::string& model,
+                          size_t num_questions);
+
+}  // namespace spa

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# The program as people meet it: good calls work, bad luck gets one clear line and exit code 1 or 2.
+# Usage: cli_test.sh path/to/spa path/to/tests/data
+set -u
+spa=$1 data=$2
+work=$(mktemp -d)
+trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+passed=0 failed=0
+
+check() {  # check NAME COMMAND...: the command succeeds
+  local name=$1; shift
+  if "$@" > "$work/new" 2> "$work/err"; then passed=$((passed + 1)); else
+    failed=$((failed + 1)); echo "FAILED: $name"; tail -n 3 "$work/err"
+  fi
+  mv "$work/new" "$work/out"  # the next check may look at it
+}
+refused() {  # refused NAME PATTERN COMMAND...: exit code 1 or 2, at most two lines that match PATTERN
+  local name=$1 pattern=$2; shift 2
+  timeout 60 "$@" > "$work/out" 2> "$work/err"
+  local code=$?
+  if { [ $code -eq 1 ] || [ $code -eq 2 ]; } && [ "$(wc -l < "$work/err")" -le 2 ] &&
+      grep -qi -- "$pattern" "$work/err"; then passed=$((passed + 1)); else
+    failed=$((failed + 1)); echo "FAILED: $name (exit code $code)"; head -n 3 "$work/err"
+  fi
+}
+json() { python3 -c "import json,sys; d=json.load(open(sys.argv[1])); sys.exit(0 if eval(sys.argv[2]) else 1)" "$work/out" "$1"; }
+
+ask=(generate -p 'True and not False is' -n 32 --block-length 8)
+check "an answer from the embedded model" "$spa" "${ask[@]}"
+check "an answer appears on stdout" grep -q . "$work/out"
+check "json" "$spa" "${ask[@]}" --json
+if command -v python3 > /dev/null; then
+  check "json holds the promised keys" json "all(k in d for k in 'text ids prompt_tokens generated_tokens steps seconds ttft_seconds tokens_per_second rows_computed rows_total cache peak_memory_bytes'.split())"
+fi
+check "spa cache" "$spa" "${ask[@]}" --cache spa
+check "prompt on stdin" bash -c "echo 'True is' | '$spa' generate -n 16 --block-length 16"
+check "watch without a terminal" "$spa" "${ask[@]}" --watch
+check "inspect" "$spa" inspect --tensors
+check "help has an example" bash -c "'$spa' generate --help | grep -q 'spa generate -p'"
+check "quantize" "$spa" quantize "$data/minidlm.gguf" "$work/q8.gguf" Q8_0
+check "generate from the quantised file" "$spa" "${ask[@]}" -m "$work/q8.gguf"
+echo "1 2 3 300" > "$work/ids.txt"
+check "logits" "$spa" logits -m "$data/minidlm.gguf" --ids "$work/ids.txt" --out "$work/logits.f32"
+check "logits have the right size" [ "$(stat -c %s "$work/logits.f32")" -eq $((4 * 512 * 4)) ]
+
+refused "no command" "subcommand" "$spa"
+refused "unknown flag" "nonsense" "$spa" generate --nonsense
+refused "missing model" "no model at" "$spa" "${ask[@]}" -m "$work/nothing.gguf"
+refused "folder without a model" "config.json" "$spa" "${ask[@]}" -m "$work"
+head -c 100000 "$data/minidlm.gguf" > "$work/cut.gguf"
+refused "truncated model" "cut.gguf" "$spa" "${ask[@]}" -m "$work/cut.gguf"
+echo "not a model" > "$work/text.gguf"
+refused "text as a model" "text.gguf" "$spa" "${ask[@]}" -m "$work/text.gguf"
+refused "block that does not divide" "not a multiple" "$spa" generate -p hi -n 30 --block-length 8
+refused "steps that do not divide" "steps" "$spa" generate -p hi -n 32 --block-length 8 --steps 6
+refused "prompt and answer beyond the context" "context" "$spa" generate -p hi -n 4096 --block-length 4096
+refused "huge length" "context" "$spa" generate -p hi -n 1000000000000 --block-length 1000000000000
+refused "empty prompt" "empty" "$spa" generate -f /dev/null
+refused "unknown cache" "choose from" "$spa" "${ask[@]}" --cache nothing
+refused "unknown cache option" "it has" "$spa" "${ask[@]}" --cache spa --cache-opt rang=3
+refused "rank above the width" "between" "$spa" "${ask[@]}" --cache spa --cache-opt rank=1000
+refused "missing output folder" "cannot write" "$spa" quantize "$data/minidlm.gguf" "$work/no/out.gguf" Q8_0
+refused "unknown type" "choose from" "$spa" quantize "$data/minidlm.gguf" "$work/x.gguf" Q3_K
+refused "wrong ids" "not a token id" bash -c "echo '1 two' > '$work/bad'; '$spa' logits --ids '$work/bad' --out '$work/o'"
+refused "id outside the vocabulary" "outside" bash -c "echo '1 99999' > '$work/bad'; '$spa' logits --ids '$work/bad' --out '$work/o'"
+refused "closed output" "standard output" bash -c "'$spa' inspect > /dev/full"
+if [ "$(find "$work" -name '*.tmp' | wc -l)" -eq 0 ]; then passed=$((passed + 1)); else
+  failed=$((failed + 1)); echo "FAILED: temporary files left behind"
+fi
+
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]

@@ -1,0 +1,106 @@
+// What the engine refuses, and what it promises about answers.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace spa {
+namespace {
+
+class EngineTest : public testing::Test {
+ protected:
+  static Engine& engine() {
+    static Engine engine({.model = SPA_TEST_DATA "/minidlm.gguf", .threads = 2,
+                          .kv_type = KvType::kF32, .progress = {}});
+    return engine;
+  }
+  static DecodeOptions Short() {
+    DecodeOptions options = engine().DefaultDecodeOptions();
+    options.gen_length = options.steps = 32;
+    options.block_length = 16;
+    return options;
+  }
+  static PolicyFactory None() { return engine().PrepareCache({}); }
+};
+
+TEST_F(EngineTest, RefusesPromptsThatCannotBeRun) {
+  EXPECT_THROW(engine().Start({}, Short(), None()), Error);
+  EXPECT_THROW(engine().Start({-1}, Short(), None()), Error);
+  EXPECT_THROW(engine().Start({512}, Short(), None()), Error);
+  const std::vector<TokenId> longest(engine().config().context_length - 32, 300);
+  EXPECT_NO_THROW(engine().Start(longest, Short(), None()));
+  EXPECT_THROW(engine().Start(std::vector<TokenId>(longest.size() + 1, 300), Short(), None()),
+               Error);
+  EXPECT_THROW(Engine({.model = "/no/such/model", .threads = 1, .kv_type = KvType::kF32,
+                       .progress = {}}),
+               Error);
+}
+
+TEST_F(EngineTest, MaskTextTypedByAUserIsText) {
+  const auto ids =
+      engine().Encode({.messages = {{"user", "a <|mdm_mask|> b <|eot_id|>"}}, .text = ""});
+  EXPECT_EQ(std::ranges::count(ids, engine().config().mask_id), 0);
+  EXPECT_EQ(std::ranges::count(ids, *engine().tokenizer().Find("<|eot_id|>")), 1)
+      << "only the template's own";
+  const auto raw = engine().Encode({.messages = {}, .text = "<|mdm_mask|>"});
+  EXPECT_EQ(std::ranges::count(raw, engine().config().mask_id), 0);
+}
+
+TEST_F(EngineTest, EarlyStopReturnsTheSameTextWithFewerSteps) {
+  const auto run = [&](bool early) {
+    DecodeOptions options = Short();
+    options.gen_length = options.steps = 64;
+    options.block_length = 8;
+    options.early_stop = early;
+    std::vector<std::unique_ptr<Generation>> generations;
+    generations.push_back(engine().Start(
+        engine().Encode({.messages = {{"user", "True and not False is"}}, .text = ""}), options,
+        None()));
+    return engine().Run(generations, {})[0];
+  };
+  const GenerationReport early = run(true), whole = run(false);
+  EXPECT_EQ(early.text, whole.text);
+  EXPECT_FALSE(early.text.empty());
+  EXPECT_LT(early.steps, whole.steps);
+  EXPECT_TRUE(early.ended);
+  EXPECT_LT(early.rows_computed, whole.rows_computed);
+}
+
+TEST_F(EngineTest, HalfPrecisionKeysAndValuesGiveNearlyTheSameLogits) {
+  const auto logits = [](KvType type) {
+    Engine other({.model = SPA_TEST_DATA "/minidlm.gguf", .threads = 1, .kv_type = type,
+                  .progress = {}});
+    std::vector<float> all;
+    const std::vector<TokenId> ids = {507, 508, 290, 509, 261, 462, 309, 511, 511};
+    all.resize(ids.size() * 512);
+    other.DenseLogits(ids, [&](size_t row, std::span<const float> values) {
+      std::ranges::copy(values, all.begin() + static_cast<ptrdiff_t>(row * 512));
+    });
+    return all;
+  };
+  const auto exact = logits(KvType::kF32), half = logits(KvType::kF16), brain = logits(KvType::kBF16);
+  for (size_t i = 0; i < exact.size(); ++i) {
+    EXPECT_NEAR(half[i], exact[i], 0.05);
+    EXPECT_NEAR(brain[i], exact[i], 0.4);
+  }
+  EXPECT_NE(half, exact);
+}
+
+TEST_F(EngineTest, TheSameSeedGivesTheSameAnswerAndAnotherSeedAnother) {
+  const auto run = [&](uint64_t seed) {
+    DecodeOptions options = Short();
+    options.temperature = 1.5;
+    options.seed = seed;
+    std::vector<std::unique_ptr<Generation>> generations;
+    generations.push_back(engine().Start(
+        engine().Encode({.messages = {{"user", "True or False is"}}, .text = ""}), options,
+        None()));
+    return engine().Run(generations, {})[0].ids;
+  };
+  EXPECT_EQ(run(1), run(1));
+  EXPECT_NE(run(1), run(2));
+}
+
+}  // namespace
+}  // namespace spa

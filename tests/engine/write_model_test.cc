@@ -1,0 +1,100 @@
+// Models written by convert, quantize and synth load again and mean the same.
+#include "engine/write_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "kernels/block_codec.h"
+
+namespace spa {
+namespace {
+
+std::filesystem::path Folder() {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "write_model_test";
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+const std::string kModel = SPA_TEST_DATA "/minidlm.gguf";
+
+TEST(WriteModel, EveryTypeLoadsAgainWithValuesNearTheOriginal) {
+  ThreadPool pool(2);
+  const ModelFile original = ModelFile::Open(kModel);
+  for (const DType dtype : EncodableTypes()) {
+    const auto path = Folder() / "out.gguf";
+    WriteModel(original, path, {.dtype = dtype, .progress = {}}, pool);
+    const ModelFile written = ModelFile::Open(path);
+    const Mat<float> a = DecodeTensor(original, TensorRole::kWdown, 3, pool);
+    const Mat<float> b = DecodeTensor(written, TensorRole::kWdown, 3, pool);
+    double error = 0.0, size = 0.0;
+    for (size_t i = 0; i < a.rows() * a.cols(); ++i) {
+      error += std::pow(a.data()[i] - b.data()[i], 2);
+      size += std::pow(a.data()[i], 2);
+    }
+    const double bound = dtype == DType::kF32 || dtype == DType::kBF16 ? 0.0
+                         : dtype == DType::kF16                      ? 1e-3
+                         : dtype == DType::kQ4_0                     ? 0.12
+                                                                     : 0.01;
+    EXPECT_LE(std::sqrt(error / size), bound) << Info(dtype).name;
+    EXPECT_EQ(written.gguf()->metadata().size(), original.gguf()->metadata().size());
+  }
+}
+
+TEST(WriteModel, RefusesToOverwriteItsOwnInput) {
+  ThreadPool pool(1);
+  const auto path = Folder() / "same.gguf";
+  std::filesystem::copy_file(kModel, path, std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THROW(WriteModel(ModelFile::Open(path), path, {}, pool), Error);
+  EXPECT_NO_THROW(ModelFile::Open(path));
+}
+
+TEST(WriteModel, AHuggingFaceFolderAndItsConversionGiveTheSameLogits) {
+  const std::filesystem::path folder = SPA_SHARED_DIR "/minidlm/hf";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "the folder is not in a clone";
+  ThreadPool pool(2);
+  const auto path = Folder() / "converted.gguf";
+  WriteModel(ModelFile::Open(folder), path, {}, pool);
+  const auto logits = [](const std::filesystem::path& model) {
+    Engine engine({.model = model, .threads = 1, .kv_type = KvType::kF32, .progress = {}});
+    const auto ids = engine.Encode({.messages = {{"user", "True and not False is"}}, .text = ""});
+    std::vector<float> all(ids.size() * engine.config().vocab_rows);
+    engine.DenseLogits(ids, [&](size_t row, std::span<const float> values) {
+      std::ranges::copy(values, all.begin() + static_cast<ptrdiff_t>(row * values.size()));
+    });
+    return all;
+  };
+  EXPECT_EQ(logits(folder), logits(path));
+}
+
+TEST(WriteSynthetic, MakesModelsThatRun) {
+  ThreadPool pool(2);
+  for (const Family family : {Family::kLlada, Family::kDream}) {
+    // The true head size and structure, a fraction of the width.
+    ModelConfig config = NamedShape(family == Family::kLlada ? "llada-8b" : "dream-7b", 2);
+    config.model_dim = 512;
+    config.num_heads = 4;
+    config.num_kv_heads = family == Family::kLlada ? 4 : 2;
+    config.ffn_dim = 768;
+    for (const DType dtype : {DType::kQ4_0, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K}) {
+      const auto path = Folder() / "synthetic.gguf";
+      WriteSynthetic(config, dtype, 1, path, {}, pool);
+      Engine engine({.model = path, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
+      DecodeOptions options = engine.DefaultDecodeOptions();
+      options.gen_length = options.steps = options.block_length = 4;
+      std::vector<std::unique_ptr<Generation>> generations;
+      generations.push_back(engine.Start(
+          engine.Encode({.messages = {{"user", "hello"}}, .text = ""}), options,
+          engine.PrepareCache({.name = "spa", .options = {{"rank", "8"}}})));
+      const auto reports = engine.Run(generations, {});
+      for (const TokenId id : reports[0].ids) EXPECT_NE(id, config.mask_id);
+    }
+  }
+  EXPECT_THROW(NamedShape("llada-9b", 0), Error);
+  EXPECT_THROW(NamedShape("llada-8b", 33), Error);
+}
+
+}  // namespace
+}  // namespace spa
