@@ -1,5 +1,5 @@
 // Products at the shapes of LLaDA-8B's feed-forward layers, by type and number of rows.
-#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 

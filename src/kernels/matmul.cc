@@ -30,12 +30,12 @@ Activations& Activations::operator=(Activations&&) noexcept = default;
 
 void Activations::Set(MatView<const float> x) {
   x_ = x;
-  int8_ready_ = false;
+  int8_span_ = 0;
 }
 
-const Activations::Int8Rows& Activations::int8_rows(ThreadPool& pool) {
-  if (!int8_ready_) QuantizeRows(x_, *int8_, pool);
-  int8_ready_ = true;
+const Activations::Int8Rows& Activations::int8_rows(size_t scale_span, ThreadPool& pool) {
+  if (int8_span_ != scale_span) QuantizeRows(x_, scale_span, *int8_, pool);
+  int8_span_ = scale_span;
   return *int8_;
 }
 
@@ -72,7 +72,10 @@ void MatMul(Activations& x, const PackedMatrix& w, MatView<float> y, ThreadPool&
                : std::clamp<size_t>(num_panels * row_parts / (8 * pool.num_threads()), 1,
                                     kMaxPartPanels);
   const bool is_float = panels.scale_form == ScaleForm::kNone;
-  const Activations::Int8Rows* int8_rows = is_float ? nullptr : &x.int8_rows(pool);
+  // Activations share a scale over the inputs of one weight block, as in llama.cpp: 32, or 256 for
+  // the K types. The results then agree with its own to rounding.
+  const Activations::Int8Rows* int8_rows =
+      is_float ? nullptr : &x.int8_rows(Info(panels.dtype).block_size, pool);
 
   // Row parts are the inner index: tasks that follow each other share panels, so that weights come
   // from memory once.

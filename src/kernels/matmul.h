@@ -65,11 +65,12 @@ class Activations {
   MatView<const float> x() const { return x_; }
 
   struct Int8Rows;  // private to kernels/
-  const Int8Rows& int8_rows(ThreadPool& pool);
+  // scale_span: how many inputs share a scale.
+  const Int8Rows& int8_rows(size_t scale_span, ThreadPool& pool);
 
  private:
   MatView<const float> x_;
-  bool int8_ready_ = false;
+  size_t int8_span_ = 0;  // of the rows in int8_; 0: none are
   std::unique_ptr<Int8Rows> int8_;
 };
 

@@ -12,7 +12,7 @@
 namespace spa {
 
 inline constexpr size_t kPanelWidth = 16;  // output channels of a panel
-inline constexpr size_t kGroup = 32;       // inputs that share a scale of the activations
+inline constexpr size_t kGroup = 32;       // inputs summed in integers before a scale is applied
 inline constexpr size_t kQuad = 4;         // inputs whose products one instruction sums
 inline constexpr size_t kTileRows = 4;     // rows of activations that lie side by side
 
@@ -74,8 +74,9 @@ struct Activations::Int8Rows {
   const ActivationGroup* Tile(size_t tile) const { return tiles.Row(tile); }
 };
 
-// Quantises every row of x.
-void QuantizeRows(MatView<const float> x, Activations::Int8Rows& out, ThreadPool& pool);
+// Quantises every row of x; scale_span inputs (32 or 256, a divisor of x.cols) share a scale.
+void QuantizeRows(MatView<const float> x, size_t scale_span, Activations::Int8Rows& out,
+                  ThreadPool& pool);
 
 // A part of a product: these rows of x by these panels of w.
 struct MatMulPart {

@@ -16,15 +16,21 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using DF = hn::CappedTag<float, 8>;
 
-void QuantizeGroup(const float* HWY_RESTRICT x, ActivationGroup& group) {
+float LargestMagnitude(const float* HWY_RESTRICT x, size_t size) {
+  constexpr DF df;
+  auto max = hn::Zero(df);
+  for (size_t i = 0; i < size; i += hn::Lanes(df)) {
+    max = hn::Max(max, hn::Abs(hn::LoadU(df, x + i)));
+  }
+  return hn::GetLane(hn::MaxOfLanes(df, max));
+}
+
+void QuantizeGroup(const float* HWY_RESTRICT x, float largest, ActivationGroup& group) {
   constexpr DF df;
   constexpr hn::RebindToSigned<DF> di;
   constexpr hn::Repartition<int16_t, DF> d16;
   constexpr hn::Rebind<int8_t, DF> d8;
   const size_t lanes = hn::Lanes(df);
-  auto max = hn::Zero(df);
-  for (size_t i = 0; i < kGroup; i += lanes) max = hn::Max(max, hn::Abs(hn::LoadU(df, x + i)));
-  const float largest = hn::GetLane(hn::MaxOfLanes(df, max));
   // Below this the reciprocal overflows; such inputs are zeros for any model.
   const bool is_zero = !(largest > 1e-30f);
   const auto inverse = hn::Set(df, is_zero ? 0.0f : 127.0f / largest);
@@ -56,8 +62,13 @@ void QuantizeGroup(const float* HWY_RESTRICT x, ActivationGroup& group) {
 }
 
 // groups: every kTileRows-th is of this row
-void QuantizeRow(const float* x, size_t num_groups, ActivationGroup* groups) {
-  for (size_t g = 0; g < num_groups; ++g) QuantizeGroup(x + g * kGroup, groups[g * kTileRows]);
+void QuantizeRow(const float* x, size_t cols, size_t scale_span, ActivationGroup* groups) {
+  for (size_t first = 0; first < cols; first += scale_span) {
+    const float largest = LargestMagnitude(x + first, scale_span);
+    for (size_t c = first; c < first + scale_span; c += kGroup) {
+      QuantizeGroup(x + c, largest, groups[c / kGroup * kTileRows]);
+    }
+  }
 }
 
 }  // namespace spa::HWY_NAMESPACE
@@ -68,12 +79,13 @@ namespace spa {
 
 HWY_EXPORT(QuantizeRow);
 
-void QuantizeRows(MatView<const float> x, Activations::Int8Rows& out, ThreadPool& pool) {
+void QuantizeRows(MatView<const float> x, size_t scale_span, Activations::Int8Rows& out,
+                  ThreadPool& pool) {
   out.num_groups = x.cols / kGroup;
   out.tiles.Resize((x.rows + kTileRows - 1) / kTileRows, out.num_groups * kTileRows);
   ParallelRows(pool, x.rows, x.cols, [&](size_t row) {
     HWY_DYNAMIC_DISPATCH(QuantizeRow)
-    (x.Row(row), out.num_groups, out.tiles.Row(row / kTileRows) + row % kTileRows);
+    (x.Row(row), x.cols, scale_span, out.tiles.Row(row / kTileRows) + row % kTileRows);
   });
 }
 

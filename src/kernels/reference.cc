@@ -20,11 +20,10 @@ void MatMul(MatView<const float> x, const MatrixSource& w, const float* bias, Ma
   }
 }
 
-void RoundActivations(MatView<const float> x, MatView<float> rounded) {
-  constexpr size_t kGroup = 32;
+void RoundActivations(MatView<const float> x, size_t scale_span, MatView<float> rounded) {
   for (size_t i = 0; i < x.rows; ++i) {
-    for (size_t first = 0; first < x.cols; first += kGroup) {
-      const size_t end = std::min(first + kGroup, x.cols);
+    for (size_t first = 0; first < x.cols; first += scale_span) {
+      const size_t end = std::min(first + scale_span, x.cols);
       float max = 0.0f;
       for (size_t c = first; c < end; ++c) max = std::max(max, std::abs(x.Row(i)[c]));
       const bool is_zero = !(max > 1e-30f);

@@ -17,9 +17,9 @@ namespace spa::reference {
 // y[i, o] = sum_c x[i, c] w[o, c] (+ bias[o]).   x: [m, w.cols], y: [m, w.rows]
 void MatMul(MatView<const float> x, const MatrixSource& w, const float* bias, MatView<float> y);
 
-// The value that products with quantised weights see in place of x: in each group of 32 inputs the
+// The value that products with quantised weights see in place of x: in each span of inputs the
 // nearest multiple of scale = max|x| / 127.   rounded: [x.rows, x.cols]
-void RoundActivations(MatView<const float> x, MatView<float> rounded);
+void RoundActivations(MatView<const float> x, size_t scale_span, MatView<float> rounded);
 
 // Softmax attention of every query head over all keys; k, v: [keys, kv_heads*head_dim].
 // mean_weights ([q.rows, keys], averaged over heads) may have null data.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "kernels/attention.h"
 #include "kernels/rows.h"
+#include "policies/spa_profile.h"
 
 namespace spa {
 namespace {
@@ -221,7 +222,8 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
   o.stale_first = reader.Flag("stale-first", false);
 
   constexpr double kLeast = 1e-4;
-  Budget budget = PublishedBudget(config);
+  // The authors' numbers belong to their preset; otherwise a measured profile of the model wins.
+  Budget budget = ChooseBudget(reader, *context.file, !reference);
   const double published_peak = budget.peak_ratio;
   const auto uniform = reader.OptionalNumber("rho", kLeast, 1.0);
   const double floor = reader.Number(

@@ -54,6 +54,7 @@ class SpaPolicy : public CachePolicy {
   LayerPlan PlanLayer(LayerView& view) override;
   bool AdoptPrefix(const CachePolicy& donor, size_t num_rows) override;
   size_t bytes() const override;
+  const SpaModel& model() const { return *model_; }
 
  private:
   struct LayerState {

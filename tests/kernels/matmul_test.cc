@@ -83,7 +83,7 @@ Expected ReferenceProduct(const Mat<float>& x, const MatrixSource& w, const floa
   if (IsFloat(w.dtype)) {
     std::copy_n(x.data(), x.rows() * x.cols(), seen.data());
   } else {
-    reference::RoundActivations(x.View(), seen.View());
+    reference::RoundActivations(x.View(), Info(w.dtype).block_size, seen.View());
   }
   Expected expected{Mat<float>(x.rows(), w.rows), Mat<float>(x.rows(), w.rows)};
   reference::MatMul(seen.View(), w, bias, expected.y.View());
