@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "engine/compare.h"
 #include "engine/write_model.h"
 #include "kernels/attention.h"
 #include "kernels/block_codec.h"
@@ -23,7 +24,6 @@ using Clock = std::chrono::steady_clock;
 struct Flags {
   ModelFlags model;
   std::string shape, type = "Q4_0", caches = "none,spa";
-  std::vector<std::string> cache_options;
   size_t layers = 4, prompt = 256, gen = 256, block = 32, steps = 8, repeat = 3;
   bool kernels = false, json = false;
 };
@@ -42,17 +42,6 @@ double BestSeconds(size_t repeat, const Fn& fn) {
     best = std::min(best, SecondsSince(start));
   }
   return best;
-}
-
-std::vector<std::string> Split(const std::string& list) {
-  std::vector<std::string> parts;
-  size_t begin = 0;
-  while (begin <= list.size()) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    if (end > begin) parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
 }
 
 // ---- kernels
@@ -311,11 +300,7 @@ void Run(const Flags& flags) {
     engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
     peak = MeasureFmaPeakGflops(engine->pool());
     bandwidth = MeasureReadBandwidth(engine->pool());
-    for (const std::string& name : Split(flags.caches)) {
-      CacheSpec spec{.name = name, .options = {}};
-      if (name != "none") {
-        for (const std::string& option : flags.cache_options) AddOption(spec, option);
-      }
+    for (const CacheSpec& spec : ParseCacheList(flags.caches)) {
       caches.push_back(MeasureCache(*engine, spec, flags));
     }
     peak = std::max(peak, MeasureFmaPeakGflops(engine->pool()));
@@ -338,8 +323,8 @@ void AddBench(CLI::App& app) {
                       "Random weights in this shape instead of a model: llada-8b, dream-7b");
   command->add_option("--layers", flags->layers, "Layers of the shape (default 4)");
   command->add_option("--type", flags->type, "Type of the shape's matrices (default Q4_0)");
-  command->add_option("--caches", flags->caches, "Caches to measure (default none,spa)");
-  command->add_option("--cache-opt", flags->cache_options, "Option of the caches, key=value");
+  command->add_option("--caches", flags->caches,
+                      "Caches to measure, with options as spa:rank=64:scope=all (default none,spa)");
   command->add_option("--prompt", flags->prompt, "Prompt tokens (default 256)")
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--gen", flags->gen, "Tokens of the canvas (default 256)")

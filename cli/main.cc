@@ -19,7 +19,8 @@ int main(int argc, char** argv) {
   app.footer("`spa COMMAND --help` explains a command and gives an example.");
   for (const auto add : {spa::cli::AddGenerate, spa::cli::AddInspect, spa::cli::AddLogits,
                          spa::cli::AddConvert, spa::cli::AddQuantize, spa::cli::AddSynth,
-                         spa::cli::AddProxy, spa::cli::AddBench, spa::cli::AddEval}) {
+                         spa::cli::AddProxy, spa::cli::AddBench, spa::cli::AddEval,
+                         spa::cli::AddCompare, spa::cli::AddProfile}) {
     add(app);
   }
   try {

@@ -8,7 +8,7 @@ import struct
 import torch
 
 import tasks
-from evaluate import generated, load, published
+from evaluate import GEN, generated, load, published, weights
 from model import MiniDLM, generate
 from tokenizer import Tokenizer
 
@@ -25,12 +25,6 @@ NAMES = {
               "bk": "self_attn.k_proj.bias", "bv": "self_attn.v_proj.bias", "wo": "self_attn.o_proj.weight",
               "gate": "mlp.gate_proj.weight", "up": "mlp.up_proj.weight", "down": "mlp.down_proj.weight"},
 }
-
-
-def weights(run):
-    """The chosen snapshot, or the last state of a run that is still going on."""
-    best = os.path.join(run, "best.pt")
-    return best if os.path.exists(best) else os.path.join(run, "ckpt.pt")
 
 
 def tensors(model):
@@ -83,7 +77,7 @@ def config(model, tok):
 
 
 def write(run, out, family):
-    """The folder appears under its final name in one move; goldens already there are kept."""
+    """The folder appears under its final name in one move."""
     model, s = load(weights(run))
     tok = Tokenizer(os.path.join(run, "tokenizer.json"), family)
     part = out.rstrip("/") + ".part"
@@ -99,12 +93,12 @@ def write(run, out, family):
             json.dump(doc, f, indent=1)
             f.write("\n")
     if os.path.isdir(out):
-        shutil.rmtree(out)
+        shutil.rmtree(out)                                   # old goldens belong to old weights
     os.replace(part, out)
     print("exported step", s["step"], "to", out, flush=True)
 
 
-def goldens(run, out, family, names, count, bbh, gen_length, block_length):
+def goldens(run, out, family, names, count, bbh, block_length):
     """One line per question, decoded alone in float32 and kept only where float64 gives the same tokens.
 
     With a folder of BBH files the questions are the published ones, else held-out generated ones."""
@@ -117,6 +111,7 @@ def goldens(run, out, family, names, count, bbh, gen_length, block_length):
         for task in names:
             pairs = published(bbh, task) if bbh else generated(task, 3 * count)
             kept = tried = right = 0
+            gen_length = GEN.get(task, 64)
             for q, want in pairs:
                 if kept == count:
                     break
@@ -143,7 +138,6 @@ def main(argv=None):
     ap.add_argument("--golden", type=int, default=0, help="questions per task")
     ap.add_argument("--bbh", help="folder of BBH files for the goldens")
     ap.add_argument("--tasks", default=",".join(tasks.TASKS))
-    ap.add_argument("--gen", type=int, default=64)
     ap.add_argument("--block", type=int, default=16)
     ap.add_argument("--keep-weights", action="store_true", help="only write goldens")
     a = ap.parse_args(argv)
@@ -151,7 +145,7 @@ def main(argv=None):
     if not a.keep_weights:
         write(a.run, a.out, a.family)
     if a.golden:
-        goldens(a.run, a.out, a.family, a.tasks.split(","), a.golden, a.bbh, a.gen, a.block)
+        goldens(a.run, a.out, a.family, a.tasks.split(","), a.golden, a.bbh, a.block)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ def choose(run, family, count):
     tok, top = Tokenizer(os.path.join(run, "tokenizer.json"), family), None
     for name in sorted(n for n in os.listdir(run) if n.startswith("snap-")):
         model, s = evaluate.load(os.path.join(run, name))
-        right = {t: sum(ok for ok, _ in evaluate.score(model, tok, evaluate.generated(t, count))) for t in tasks.TASKS}
+        right = {t: sum(ok for ok, _ in evaluate.score(model, tok, evaluate.generated(t, count),
+                                                         evaluate.GEN.get(t, 64))) for t in tasks.TASKS}
         print("held out:", name, "step", s["step"], right, "of", count, "each", flush=True)
         if top is None or sum(right.values()) >= top[0]:
             top = sum(right.values()), name
@@ -46,21 +47,23 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__)
     ap.add_argument("--work", default="minidlm-work", help="folder for runs and checkpoints")
     ap.add_argument("--models", default=os.path.join(HERE, "..", "..", "models"))
-    ap.add_argument("--steps", type=int, default=6000, help="of the LLaDA model; the Dream twin takes a third")
-    ap.add_argument("--minutes", type=float, default=1e9, help="training time of the LLaDA model, if that ends first")
-    ap.add_argument("--held-out", type=int, default=50, help="generated problems per task to choose by")
+    ap.add_argument("--steps", type=int, default=4200, help="of the LLaDA model")
+    ap.add_argument("--dream-steps", type=int, default=700, help="of its Dream twin, which starts from it")
+    ap.add_argument("--held-out", type=int, default=30, help="generated problems per task to choose by")
     ap.add_argument("--golden", type=int, default=100, help="goldens per task")
     ap.add_argument("--bbh", help="folder of BBH files: goldens on published questions instead of generated ones")
     a = ap.parse_args()
     torch.set_num_threads(1)
     first, second = os.path.join(a.work, "llada"), os.path.join(a.work, "dream")
-    train(first, "--family", "llada", "--steps", str(a.steps), "--minutes", str(a.minutes))
+    train(first, "--family", "llada", "--steps", str(a.steps))
     choose(first, "llada", a.held_out)
-    train(second, "--family", "dream", "--steps", str(a.steps // 3), "--minutes", str(a.minutes / 3), "--grow", "0.02",
+    export.main([first, os.path.join(a.models, "minillada"), "--family", "llada"])
+    train(second, "--family", "dream", "--steps", str(a.dream_steps), "--grow", "0", "--lr", "0.008", "--adam-lr", "0.002",
           "--init", os.path.join(first, "best.pt"))
     choose(second, "dream", a.held_out)
+    export.main([second, os.path.join(a.models, "minidream"), "--family", "dream"])
     for run, family, name in ((first, "llada", "minillada"), (second, "dream", "minidream")):
-        args = [run, os.path.join(a.models, name), "--family", family, "--golden", str(a.golden)]
+        args = [run, os.path.join(a.models, name), "--family", family, "--keep-weights", "--golden", str(a.golden)]
         export.main(args + (["--bbh", a.bbh] if a.bbh else []))
 
 

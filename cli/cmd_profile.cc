@@ -1,0 +1,135 @@
+// spa profile: how far the rows of each layer move between steps, and the budget that follows.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "engine/compare.h"
+#include "engine/profile.h"
+#include "engine/report.h"
+#include "policies/spa_profile.h"
+
+namespace spa::cli {
+namespace {
+
+const std::vector<std::string> kFits = {"input", "value", "proxy", "attention", "output"};
+
+struct Flags {
+  ModelFlags model;
+  DecodeFlags decode;
+  std::string task = "bbh", scope = "gen", fit = "output", out, report;
+  std::vector<std::string> data;
+  size_t limit = 10;
+  double tau = 0.95;
+  bool json = false;
+};
+
+std::vector<std::vector<TokenId>> Prompts(const Flags& flags, const Engine& engine) {
+  const TaskOptions task{.kind = ParseTaskKind(flags.task), .extract = {}};
+  std::vector<Question> questions;
+  for (const std::string& path : flags.data) {
+    QuestionSet set = ReadQuestions(path, task);
+    if (flags.limit > 0 && set.questions.size() > flags.limit) set.questions.resize(flags.limit);
+    for (Question& question : set.questions) questions.push_back(std::move(question));
+  }
+  if (questions.empty()) questions = BuiltInQuestions();
+  std::vector<std::vector<TokenId>> prompts;
+  for (const Question& question : questions) {
+    prompts.push_back(AskIds(engine, {}, question.text, false));
+  }
+  return prompts;
+}
+
+void Run(const Flags& flags) {
+  const auto engine = flags.model.Load();
+  ProfileOptions options;
+  options.tau = flags.tau;
+  options.scope_all = flags.scope == "all";
+  options.fitted = static_cast<Feature>(std::ranges::find(kFits, flags.fit) - kFits.begin());
+  options.decode = flags.decode.Resolve(*engine);
+  const auto prompts = Prompts(flags, *engine);
+  ProgressBar bar;
+  const auto show = [&](std::string_view what, double share) { bar.Show(what, share); };
+  engine->set_progress(show);
+  const DriftProfile profile = MeasureDrift(*engine, prompts, options, show);
+  std::filesystem::path out = flags.out;
+  if (out.empty()) {
+    out = ProfilePath(engine->file());
+    if (out.empty()) throw Error("there is no home folder to keep the profile in: give --out FILE");
+    std::error_code ignored;  // the write below says what is wrong
+    std::filesystem::create_directories(out.parent_path(), ignored);
+  }
+  const std::string json = ProfileJson(profile, engine->file());
+  WriteWholeFile(out, json);
+  if (!flags.report.empty()) {
+    const auto times = MeasureComponents(*engine, prompts, options.decode, show);
+    WriteWholeFile(flags.report, ProfileReport(profile, times, engine->config().name));
+  }
+  bar.Clear();
+  if (flags.json) {
+    nlohmann::ordered_json printed = nlohmann::ordered_json::parse(json);
+    printed["file"] = out.string();
+    PrintLine(printed.dump());
+    return;
+  }
+  const std::vector<double> bell = BudgetRatios(profile.budget, engine->config().num_layers);
+  std::vector<std::vector<std::string>> table = {{"layer"}};
+  for (const std::string_view name : kFeatureNames) table[0].emplace_back(name);
+  table[0].emplace_back("fitted budget");
+  for (size_t layer = 0; layer < bell.size(); ++layer) {
+    std::vector<std::string>& row = table.emplace_back();
+    row.push_back(fmt::format("{}", layer + 1));
+    for (const FeatureDrift& feature : profile.features) {
+      row.push_back(fmt::format("{:.1f}%", 100.0 * feature.drifted[layer]));
+    }
+    row.push_back(fmt::format("{:.1f}%", 100.0 * bell[layer]));
+  }
+  PrintLine(fmt::format(
+      "{}rows with similarity below {} to the step before, {} prompts, {} steps\n"
+      "l_p = {:.2f}, rho_p = {:.3f}, rho_1 = {:.3f}, rho_L = {:.3f}, mean {:.3f} "
+      "(fit error {:.3f}), stored in {}{}",
+      FormatTable(table), profile.tau, profile.num_prompts, profile.num_steps,
+      profile.budget.peak_layer, profile.budget.peak_ratio, profile.budget.first_ratio,
+      profile.budget.last_ratio, MeanRatio(bell), profile.fit_error, out.string(),
+      flags.report.empty() ? "" : "\nreport in " + flags.report));
+}
+
+}  // namespace
+
+void AddProfile(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      app.add_subcommand("profile", "Measure drift per layer and fit SPA-Cache's budget to it");
+  command->add_option("--data", flags->data,
+                      "Files with questions (default: a few built-in ones)")
+      ->type_name("FILE...");
+  command->add_option("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
+      ->type_name("NAME");
+  command->add_option("--limit", flags->limit, "Questions per file, 0 for all (default 10)")
+      ->type_name("N");
+  command->add_option("--tau", flags->tau, "A row below this similarity has drifted (default 0.95)")
+      ->check(CLI::Range(0.0, 1.0))->type_name("S");
+  command->add_option("--scope", flags->scope, "Rows that count: gen (default), all")
+      ->check(CLI::IsMember({"gen", "all"}))->type_name("SCOPE");
+  command->add_option("--fit", flags->fit,
+                      "Curve the budget follows: input, value, proxy, attention, output (default)")
+      ->check(CLI::IsMember(kFits))->type_name("FEATURE");
+  command->add_option("--out", flags->out,
+                      "Store the profile here (default: the user's cache folder, where --cache spa "
+                      "finds it)")
+      ->type_name("FILE");
+  command->add_option("--report", flags->report, "Write an HTML page with the figures")
+      ->type_name("FILE");
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  flags->model.Add(*command);
+  flags->decode.Add(*command);
+  command->footer(
+      "Examples:\n"
+      "  spa profile --report drift.html\n"
+      "  spa profile -m LLaDA-8B-Instruct-Q4_0.gguf --task gsm8k --data gsm8k/test.jsonl");
+  command->callback([flags] { Run(*flags); });
+}
+
+}  // namespace spa::cli
