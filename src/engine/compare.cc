@@ -58,7 +58,7 @@ std::vector<CompareEntry> AblationEntries(Engine& engine, const CacheSpec& base)
   const auto policy = engine.PrepareCache(base)();
   const auto* spa_policy = dynamic_cast<const SpaPolicy*>(policy.get());
   if (spa_policy == nullptr) throw Error("the ablation is of the cache spa, not of {}", base.name);
-  const SpaOptions& options = spa_policy->options();
+  const SpaOptions& options = spa_policy->model().options;
   std::vector<CompareEntry> entries = {{CacheSpec(), "", "none"}};
   for (const char* name : {"singular", "value", "key", "query", "attn-input", "attn-output"}) {
     entries.push_back({With(base, "identifier", name), "identifier", name});
@@ -247,7 +247,7 @@ std::string CompareReport(std::span<const CompareRow> rows, const std::string& m
          fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
          fmt::format("{:.1f}%", 100.0 * row.agreement),
          row.accuracy
-             ? fmt::format("{:.1f}% +- {:.1f}", 100.0 * *row.accuracy, 100.0 * *row.standard_error)
+             ? fmt::format("{:.1f}% ± {:.1f}", 100.0 * *row.accuracy, 100.0 * *row.standard_error)
              : "",
          fmt::format("{:.2f}", 1e-6 * static_cast<double>(row.memory_bytes))});
   }

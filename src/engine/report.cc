@@ -38,7 +38,7 @@ th:first-child,td:first-child { text-align:left; } th { color:var(--dim); font-w
 
 constexpr double kWidth = 640.0, kHeight = 400.0;
 constexpr double kLeft = 62.0, kRight = 18.0, kBottom = 46.0;
-constexpr double kCharWidth = 6.1, kLineHeight = 13.0;  // of the 11 px text, roughly
+constexpr double kCharWidth = 6.6, kLineHeight = 13.0;  // of the 11 px text, roughly
 
 std::string Color(size_t index) { return fmt::format("var(--c{})", index % kColors); }
 
@@ -177,7 +177,7 @@ std::string HorizontalGrid(const Axis& y, const std::string& label, bool percent
                        TickText(tick, y.step, percent));
   }
   return svg + fmt::format(
-                   R"(<text x="14" y="{0:.1f}" text-anchor="middle" transform="rotate(-90 14 {0:.1f})">{1}</text>)",
+                   R"x(<text x="14" y="{0:.1f}" text-anchor="middle" transform="rotate(-90 14 {0:.1f})">{1}</text>)x",
                    (y.from + y.to) / 2.0, EscapeHtml(label));
 }
 
@@ -226,7 +226,7 @@ std::string DrawPlot(const Plot& plot) {
   if (x_low > x_high) x_low = y_low = 0.0, x_high = y_high = 1.0;
   std::string svg = OpenSvg(plot.title, kHeight);
   double top = 26.0;
-  if (names.size() > 1) top += DrawLegend(names, 36.0, svg);
+  if (names.size() > 1) top += 8.0 + DrawLegend(names, 36.0, svg);
   const double bottom = kHeight - kBottom;
   const Axis x =
       MakeAxis(plot.x_from_zero ? 0.0 : x_low, x_high, 7.0, kLeft, kWidth - kRight);
@@ -256,7 +256,7 @@ std::string DrawBars(const BarChart& chart) {
     widest = std::max(widest, sum);
   }
   std::string legend;
-  const double top = 26.0 + DrawLegend(chart.parts, 36.0, legend);
+  const double top = 34.0 + DrawLegend(chart.parts, 36.0, legend);
   const double bottom = top + static_cast<double>(chart.bars.size()) * (kBar + kGap);
   const Axis x = MakeAxis(0.0, widest, 7.0, kNames, kWidth - kRight - 40.0);
   std::string svg = OpenSvg(chart.title, bottom + kBottom) + legend;

@@ -114,7 +114,7 @@ void D2Policy::AfterAttention(const AttentionView& view) {
   computed_ = *view.out_rows;
   if (view.layer >= weights_.size()) weights_.resize(view.layer + 1);
   Mat<float>& kept = weights_[view.layer];
-  kept.Resize(view.mean_weights.rows, view.mean_weights.cols);
+  kept = Mat<float>(view.mean_weights.rows, view.mean_weights.cols);  // frees those of all rows
   for (size_t i = 0; i < kept.rows(); ++i) {
     std::copy_n(view.mean_weights.Row(i), kept.cols(), kept.Row(i));
   }

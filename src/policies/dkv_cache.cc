@@ -15,8 +15,9 @@ RowSet DkvDecodePolicy::ChooseRows(const StepInput& step) {
   }
   const RowSet open = MaskedRows(step).Union(CommittedRows(step));  // before the previous step
   if (!options_.logit_shift) return open;
-  const RowSet frozen = step.step == 1 ? prompt : Frozen(step, open);
-  return RowSet::All(step.num_rows()).Without(options_.freeze_prompt ? frozen.Union(prompt) : frozen);
+  RowSet frozen = step.step == 1 ? prompt : Frozen(step, open);
+  if (options_.freeze_prompt) frozen = frozen.Union(prompt);
+  return RowSet::All(step.num_rows()).Without(frozen);
 }
 
 RowSet DkvDecodePolicy::Frozen(const StepInput& step, const RowSet& open) const {

@@ -1,13 +1,13 @@
-// Fast-dLLM (Training-free Acceleration of Diffusion LLM by Enabling KV Cache and Parallel Decoding,
-// arXiv 2505.22618): block caches. The first step of a block recomputes every row; the others only
-// the block and what follows it (prefix cache), or the block alone (dual cache).
+// Fast-dLLM (Training-free Acceleration of Diffusion LLM by Enabling KV Cache and Parallel
+// Decoding, arXiv 2505.22618): block caches. The first step of a block recomputes every row; the
+// others only the block and what follows it (prefix cache), or the block alone (dual cache).
 //
 // Keeps per row and layer: K, V.
 // Costs per layer: the whole layer for the rows named above; nothing to choose them.
 // With a logit shift (Dream) the authors settle the block's first position in the block's first
 // step, whatever its confidence, because its logits come from the row before the block, which later
-// steps leave out. Here that row stays in the row set as long as its position is open, and
-// the decoder chooses freely. Their first release runs one more step when the block's first step
+// steps leave out. Here that row stays in the row set as long as its position is open, and the
+// decoder chooses freely. Their first release runs one more step when the block's first step
 // settled all of it; here the next block begins.
 #pragma once
 

@@ -25,7 +25,7 @@ const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
       {{"none", "every row, every layer, every step: exact", ""}, MakeNone},
       {{"spa", "SPA-Cache: rows whose singular proxy drifted, a budget per layer",
-        "rho=1 scope=all"},
+        "rho=1"},
        MakeSpa},
       {{"dllm", "dLLM-Cache: prompt and answer at intervals, rows whose values turned between them",
         "prompt-interval=1 gen-interval=1"},

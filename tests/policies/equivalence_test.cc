@@ -69,11 +69,9 @@ TEST(Equivalence, SpaAtFullBudgetIsExactInEveryVariant) {
   TestModel model(kModel);
   const std::vector<float> exact = LogitsOfSteps(model, model.Policy("none"));
   for (const char* variant :
-       {"scope=all", "scope=all form=absolute", "scope=all proxy=overwrite kv=full",
-        "scope=all identifier=value", "scope=all identifier=key", "scope=all identifier=query",
-        "scope=all identifier=attn-input", "scope=all identifier=attn-output",
-        "scope=all dense-first=off stale-first=on", "preset=paper", "refresh-prompt=1",
-        "preset=reference scope=all"}) {
+       {"scope=all", "scope=gen", "form=absolute", "proxy=overwrite kv=full", "identifier=value",
+        "identifier=key", "identifier=query", "identifier=attn-input", "identifier=attn-output",
+        "dense-first=off stale-first=on", "drift=0.5", "preset=paper", "preset=reference"}) {
     auto options = Words(variant);
     options.push_back("rho=1");
     const auto logits = LogitsOfSteps(model, model.Policy("spa", options));

@@ -162,7 +162,7 @@ TEST(SpaPolicy, RowsPerLayerFollowTheBudgetAndRefreshesAreOnTime) {
   const std::vector<TokenId> prompt(20, 300);
   const auto generation = model.Start(
       prompt, Greedy(40, 40),
-      model.Policy("spa", {"rho=0.25", "refresh-prompt=6", "refresh-gen=3", "dense-first=on"}));
+      model.Policy("spa", {"rho=0.25", "refresh-prompt=6", "refresh-gen=3", "drift=1"}));
   generation->state().trace = true;
   Generation* one = generation.get();
   for (size_t step = 0; step < 14; ++step) {

@@ -1,0 +1,71 @@
+// What moves between two steps of a model, layer by layer: the measurement behind SPA-Cache's
+// budget. Decodes real prompts without a cache and compares every row with what it was a step ago.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "policies/spa_budget.h"
+
+namespace spa {
+
+// Rows of a layer that are compared. The output of a layer is the input of the next.
+enum class Feature { kInput, kValue, kProxy, kAttention, kOutput };
+inline constexpr std::array<std::string_view, 5> kFeatureNames = {
+    "layer input", "value", "singular proxy", "attention output", "layer output"};
+
+// Per layer, for one feature.
+struct FeatureDrift {
+  std::vector<double> drifted;     // share of rows whose similarity to the step before is below tau
+  std::vector<double> similarity;  // mean similarity to the step before
+};
+
+struct DriftProfile {
+  double tau = 0.95;
+  bool scope_all = false;  // all rows were compared, or the generated ones
+  size_t rank = 0;         // of the singular proxy
+  size_t num_prompts = 0, num_steps = 0;
+  std::array<FeatureDrift, kFeatureNames.size()> features;
+  std::vector<double> value_cosine, attention_cosine;  // mean over pairs of rows of a step
+  Feature fitted = Feature::kOutput;
+  Budget budget;
+  double fit_error = 0.0;  // root mean square of the fit
+};
+
+struct ProfileOptions {
+  double tau = 0.95;
+  bool scope_all = false;
+  Feature fitted = Feature::kOutput;  // the curve that the budget follows
+  DecodeOptions decode;
+};
+
+DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> prompts,
+                          const ProfileOptions& options, const Progress& progress = {});
+
+// The bell of spa_budget.h nearest to the ratios of layers 1 ... L by least squares. `error` gets
+// the root mean square distance.
+Budget FitBudget(std::span<const double> ratios, double* error = nullptr);
+
+// What ReadProfile (policies/spa_profile.h) reads, with the curves.
+std::string ProfileJson(const DriftProfile& profile, const ModelFile& file);
+
+// Seconds per step and phase (kPhaseNames), steps after the first, averaged.
+struct ComponentTimes {
+  std::string name;
+  std::vector<double> seconds;
+};
+// No cache, SPA-Cache by values, SPA-Cache by singular proxies.
+std::vector<ComponentTimes> MeasureComponents(Engine& engine,
+                                              std::span<const std::vector<TokenId>> prompts,
+                                              const DecodeOptions& decode,
+                                              const Progress& progress = {});
+
+std::string ProfileReport(const DriftProfile& profile, std::span<const ComponentTimes> times,
+                          const std::string& model);
+
+}  // namespace spa
