@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The program as people meet it: good calls work, bad luck gets one clear line and exit code 1 or 2.
-# Usage: cli_test.sh path/to/spa path/to/tests/data
+# Usage: cli_test.sh path/to/spa path/to/model.gguf
 set -u
-spa=$1 data=$2
+spa=$1 model=$2
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 passed=0 failed=0
@@ -37,17 +37,17 @@ check "prompt on stdin" bash -c "echo 'True is' | '$spa' generate -n 16 --block-
 check "watch without a terminal" "$spa" "${ask[@]}" --watch
 check "inspect" "$spa" inspect --tensors
 check "help has an example" bash -c "'$spa' generate --help | grep -q 'spa generate -p'"
-check "quantize" "$spa" quantize "$data/minidlm.gguf" "$work/q8.gguf" Q8_0
+check "quantize" "$spa" quantize "$model" "$work/q8.gguf" Q8_0
 check "generate from the quantised file" "$spa" "${ask[@]}" -m "$work/q8.gguf"
 echo "1 2 3 300" > "$work/ids.txt"
-check "logits" "$spa" logits -m "$data/minidlm.gguf" --ids "$work/ids.txt" --out "$work/logits.f32"
+check "logits" "$spa" logits -m "$model" --ids "$work/ids.txt" --out "$work/logits.f32"
 check "logits have the right size" [ "$(stat -c %s "$work/logits.f32")" -eq $((4 * 512 * 4)) ]
 
 refused "no command" "subcommand" "$spa"
 refused "unknown flag" "nonsense" "$spa" generate --nonsense
 refused "missing model" "no model at" "$spa" "${ask[@]}" -m "$work/nothing.gguf"
 refused "folder without a model" "config.json" "$spa" "${ask[@]}" -m "$work"
-head -c 100000 "$data/minidlm.gguf" > "$work/cut.gguf"
+head -c 100000 "$model" > "$work/cut.gguf"
 refused "truncated model" "cut.gguf" "$spa" "${ask[@]}" -m "$work/cut.gguf"
 echo "not a model" > "$work/text.gguf"
 refused "text as a model" "text.gguf" "$spa" "${ask[@]}" -m "$work/text.gguf"
@@ -59,8 +59,8 @@ refused "empty prompt" "empty" "$spa" generate -f /dev/null
 refused "unknown cache" "choose from" "$spa" "${ask[@]}" --cache nothing
 refused "unknown cache option" "it has" "$spa" "${ask[@]}" --cache spa --cache-opt rang=3
 refused "rank above the width" "between" "$spa" "${ask[@]}" --cache spa --cache-opt rank=1000
-refused "missing output folder" "cannot write" "$spa" quantize "$data/minidlm.gguf" "$work/no/out.gguf" Q8_0
-refused "unknown type" "choose from" "$spa" quantize "$data/minidlm.gguf" "$work/x.gguf" Q3_K
+refused "missing output folder" "cannot write" "$spa" quantize "$model" "$work/no/out.gguf" Q8_0
+refused "unknown type" "choose from" "$spa" quantize "$model" "$work/x.gguf" Q3_K
 refused "wrong ids" "not a token id" bash -c "echo '1 two' > '$work/bad'; '$spa' logits --ids '$work/bad' --out '$work/o'"
 refused "id outside the vocabulary" "outside" bash -c "echo '1 99999' > '$work/bad'; '$spa' logits --ids '$work/bad' --out '$work/o'"
 refused "closed output" "standard output" bash -c "'$spa' inspect > /dev/full"

@@ -19,7 +19,7 @@ std::vector<json> ReadLines(const std::string& path) {
   return lines;
 }
 
-const std::string kModel = SPA_TEST_DATA "/minidlm.gguf";
+const std::string kModel = SPA_MODELS_DIR "/minillada.gguf";
 
 TEST(Golden, GreedyDecodingEqualsPyTorch) {
   TestModel model(kModel);

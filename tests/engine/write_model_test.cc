@@ -18,7 +18,7 @@ std::filesystem::path Folder() {
   return folder;
 }
 
-const std::string kModel = SPA_TEST_DATA "/minidlm.gguf";
+const std::string kModel = SPA_MODELS_DIR "/minillada.gguf";
 
 TEST(WriteModel, EveryTypeLoadsAgainWithValuesNearTheOriginal) {
   ThreadPool pool(2);

@@ -332,7 +332,7 @@ TEST(ElasticCache, ComputesWindowLastSettledAndTrackedRows) {
     Script run(Llada(), "elastic", track ? "beta=3 gamma=0 track=1" : "beta=3 gamma=0 track=0", 3,
                8, 2);
     EXPECT_EQ(run.Step({4})[0], run.all());
-    const RowSet window = Rows({3, 4, 5, 6});  // the first three open rows, and the one just settled
+    const RowSet window = Rows({3, 4, 5, 6});  // three open rows, and the one just settled
     for (const RowSet& rows : run.Step({3})) {
       EXPECT_TRUE(rows.Includes(window));
       const RowSet tracked = rows.Without(window);

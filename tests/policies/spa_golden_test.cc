@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::string kModel = SPA_TEST_DATA "/minidlm.gguf";
+const std::string kModel = SPA_MODELS_DIR "/minillada.gguf";
 
 std::vector<std::string> OptionsOf(const json& golden) {
   const json& o = golden["options"];
