@@ -209,7 +209,7 @@ double GoldenSection(double low, double high, const std::function<double(double)
   constexpr double kGolden = 0.6180339887498949;
   double a = high - kGolden * (high - low), b = low + kGolden * (high - low);
   double fa = f(a), fb = f(b);
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 28; ++i) {  // narrows the interval to a millionth
     if (fa <= fb) {
       high = b;
       b = a;

@@ -32,7 +32,7 @@ TEST_P(Oracle, SameTokensAsTheAuthorsCode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Caches, Oracle, testing::Values("dllm", "fast", "dkv", "spa"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
 }  // namespace spa

@@ -73,7 +73,11 @@ TEST(SpaProxy, TopSingularValuesAreWithinOnePercentOfAFullSvd) {
   for (const Case& c : {Case{48, 160, 16}, Case{128, 64, 20}, Case{640, 600, 40}, Case{700, 1100, 64}}) {
     const Mat<float> w = Random(c.rows, c.cols, c.rank);
     const LayerProxy proxy = TruncatedSvd(w, c.rank, pool);
-    const Eigen::VectorXd exact = ToEigen(w).bdcSvd().singularValues();
+    // The full spectrum, through the eigenvalues of W W^T in float64.
+    const Eigen::MatrixXd wd = ToEigen(w);
+    const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> eigen(wd * wd.transpose(),
+                                                               Eigen::EigenvaluesOnly);
+    const Eigen::VectorXd exact = eigen.eigenvalues().reverse().cwiseMax(0.0).cwiseSqrt();
     for (size_t i = 0; i < c.rank; ++i) {
       EXPECT_NEAR(proxy.singular_values[i] / exact[static_cast<Eigen::Index>(i)], 1.0, 0.01)
           << c.rows << " " << i;
