@@ -224,17 +224,19 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
   o.stale_first = reader.Flag("stale-first", false);
 
   constexpr double kLeast = 1e-4;
-  // The authors' numbers belong to their preset; otherwise a measured profile of the model wins.
+  // A measured profile of the model gives the shape of the bell. How much is spent stays the
+  // published peak: at the paper's tau a model that drifts little would get next to nothing, and on
+  // the embedded model that costs accuracy. The authors' preset keeps its own numbers.
   Budget budget = ChooseBudget(reader, *context.file, !reference);
-  const double published_peak = budget.peak_ratio;
   const auto uniform = reader.OptionalNumber("rho", kLeast, 1.0);
   const double floor = reader.Number(
       "rho-min", reference ? (dream ? task.dream_floor : task.llada_floor) : 0.0, 0.0, 1.0);
   // The authors' Dream scripts scale the published peak of 0.30 to 0.25.
-  const double peak = reader.Number("rho-peak", reference ? 0.25 : budget.peak_ratio, kLeast, 1.0);
-  const double scale = peak / published_peak;  // the edges follow the peak unless they are given
-  budget.first_ratio = reader.Number("rho-first", budget.first_ratio * scale, kLeast, 1.0);
-  budget.last_ratio = reader.Number("rho-last", budget.last_ratio * scale, kLeast, 1.0);
+  const double peak = reader.Number(
+      "rho-peak", reference ? 0.25 : PublishedBudget(config).peak_ratio, kLeast, 1.0);
+  const double scale = peak / budget.peak_ratio;  // the edges follow the peak unless given
+  budget.first_ratio = reader.Number("rho-first", std::max(kLeast, budget.first_ratio * scale), kLeast, 1.0);
+  budget.last_ratio = reader.Number("rho-last", std::max(kLeast, budget.last_ratio * scale), kLeast, 1.0);
   budget.peak_layer = reader.Number("peak-layer", budget.peak_layer, 1.0,
                                     static_cast<double>(config.num_layers));
   budget.peak_ratio = peak;

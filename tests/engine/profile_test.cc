@@ -92,7 +92,13 @@ TEST_F(ProfileTest, IsMeasuredStoredAndPickedUp) {
   const std::filesystem::path path = ProfilePath(engine.file());
   std::filesystem::create_directories(path.parent_path());
   WriteWholeFile(path, ProfileJson(profile, engine.file()));
-  const std::vector<double> fitted = BudgetRatios(profile.budget, engine.config().num_layers);
+  // The shape is the profile's, the peak the published one.
+  Budget scaled = profile.budget;
+  const double scale = PublishedBudget(engine.config()).peak_ratio / profile.budget.peak_ratio;
+  scaled.peak_ratio = PublishedBudget(engine.config()).peak_ratio;
+  scaled.first_ratio *= scale;
+  scaled.last_ratio *= scale;
+  const std::vector<double> fitted = BudgetRatios(scaled, engine.config().num_layers);
   EXPECT_EQ(Ratios(engine, "spa"), fitted);
   EXPECT_EQ(Ratios(engine, "spa:profile=" + path.string()), fitted);
   EXPECT_EQ(Ratios(engine, "spa:profile=off"), published);
