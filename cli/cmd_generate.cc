@@ -108,7 +108,7 @@ void AddGenerate(CLI::App& app) {
   flags->cache.Add(*command);
   command->footer(
       "Examples:\n"
-      "  spa generate -p 'not ( True ) and ( True ) is' --watch\n"
+      "  spa generate -p 'False or not ( True ) is' --watch\n"
       "  spa generate -m LLaDA-8B-Instruct-Q4_0.gguf -p 'Why is the sky blue?' --cache spa\n"
       "  spa generate -m Dream-v0-Instruct-7B/ -f question.txt --threshold 0.9 --json");
   command->callback([flags] { Run(*flags); });

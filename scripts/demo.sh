@@ -3,7 +3,7 @@
 # Usage: scripts/demo.sh path/to/spa [question]
 set -euo pipefail
 spa=$1
-question=${2:-not ( ( False or True ) and not True ) is}
+question=${2:-False or not ( True ) is}
 printf '\nQuestion: %s\n' "$question"
 for cache in none spa; do
   printf '\n--- cache: %s\n' "$cache"
