@@ -94,7 +94,7 @@ void Run(const Flags& flags) {
   if (!flags.data.empty() && !flags.prompts.empty()) {
     throw Error("give either --data or --prompts");
   }
-  if (flags.parallel && (flags.decode.threshold || flags.decode.factor)) {
+  if (flags.parallel && (flags.decode.choices.threshold || flags.decode.choices.factor)) {
     throw Error("--parallel adds rows with a threshold of its own: leave out --threshold, --factor");
   }
   CompareOptions options;

@@ -17,5 +17,7 @@ void AddBench(CLI::App& app);
 void AddEval(CLI::App& app);
 void AddCompare(CLI::App& app);
 void AddProfile(CLI::App& app);
+void AddServe(CLI::App& app);
+void AddChat(CLI::App& app);
 
 }  // namespace spa::cli

@@ -13,14 +13,6 @@
 namespace spa::cli {
 namespace {
 
-const std::map<std::string, Order> kOrders = {
-    {"low_confidence", Order::kProbability}, {"maskgit_plus", Order::kProbability},
-    {"topk_margin", Order::kMargin},         {"entropy", Order::kEntropy},
-    {"random", Order::kRandom},              {"origin", Order::kRandom},
-    {"leftmost", Order::kLeftmost},
-};
-const std::map<std::string, EosRule> kEosRules = {
-    {"free", EosRule::kFree}, {"never", EosRule::kLogits}, {"last", EosRule::kConfidence}};
 const std::map<std::string, KvType> kKvTypes = {
     {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}};
 
@@ -59,68 +51,47 @@ std::unique_ptr<Engine> ModelFlags::Load() const {
 
 void DecodeFlags::Add(CLI::App& command) {
   const char* group = "Decoding";
-  command.add_option("-n,--gen-length", gen_length, "Length of the answer's canvas (default 128)")
+  command.add_option("-n,--gen-length", choices.gen_length, "Length of the answer's canvas (default 128)")
       ->type_name("N")->group(group);
-  command.add_option("--block-length", block_length,
+  command.add_option("--block-length", choices.block_length,
                      "Decode in blocks of this many tokens (default: LLaDA 32, Dream all)")
       ->type_name("N")->group(group);
-  command.add_option("--steps", steps, "Denoising steps (default: one per token)")
+  command.add_option("--steps", choices.steps, "Denoising steps (default: one per token)")
       ->type_name("N")->group(group);
-  command.add_option("--remasking,--alg", order,
+  command.add_option("--remasking,--alg", choices.order,
                      "What is settled first: low_confidence, random (LLaDA); entropy, "
                      "maskgit_plus, topk_margin, origin (Dream); leftmost")
-      ->check(CLI::IsMember(Keys(kOrders)))->type_name("ORDER")->group(group);
-  command.add_option("--temperature", temperature, "0 takes the most likely token (default)")
+      ->check(CLI::IsMember(OrderNames()))->type_name("ORDER")->group(group);
+  command.add_option("--temperature", choices.temperature, "0 takes the most likely token (default)")
       ->type_name("T")->group(group);
-  command.add_option("--top-p", top_p, "Keep the most likely tokens up to this mass (Dream)")
+  command.add_option("--top-p", choices.top_p, "Keep the most likely tokens up to this mass (Dream)")
       ->type_name("P")->group(group);
-  command.add_option("--top-k", top_k, "Keep the K most likely tokens (Dream)")
+  command.add_option("--top-k", choices.top_k, "Keep the K most likely tokens (Dream)")
       ->type_name("K")->group(group);
-  command.add_option("--alg-temp", order_temperature,
+  command.add_option("--alg-temp", choices.order_temperature,
                      "Draw the positions to settle at this temperature (Dream)")
       ->type_name("T")->group(group);
-  command.add_option("--eps", eps, "End of the time grid (Dream, default 0.001)")
+  command.add_option("--eps", choices.eps, "End of the time grid (Dream, default 0.001)")
       ->type_name("E")->group(group);
-  command.add_option("--cfg-scale", cfg_scale, "Classifier-free guidance (default 0: off)")
+  command.add_option("--cfg-scale", choices.cfg_scale, "Classifier-free guidance (default 0: off)")
       ->type_name("S")->group(group);
-  command.add_option("--threshold", threshold,
+  command.add_option("--threshold", choices.threshold,
                      "Parallel decoding: settle every token at least this probable (try 0.9)")
       ->type_name("P")->group(group);
-  command.add_option("--factor", factor, "Parallel decoding by Fast-dLLM's factor rule (try 1)")
+  command.add_option("--factor", choices.factor, "Parallel decoding by Fast-dLLM's factor rule (try 1)")
       ->type_name("F")->group(group);
-  command.add_option("--eos", eos, "End tokens: free, never (chosen), last (settled)")
-      ->check(CLI::IsMember(Keys(kEosRules)))->type_name("RULE")->group(group);
+  command.add_option("--eos", choices.eos_rule, "End tokens: free, never (chosen), last (settled)")
+      ->check(CLI::IsMember(EosRuleNames()))->type_name("RULE")->group(group);
   command.add_flag("--no-early-stop", no_early_stop, "Decode the whole canvas past the answer's end")
       ->group(group);
-  command.add_option("--seed", seed, "Seed of all random choices (default 0)")
+  command.add_option("--seed", choices.seed, "Seed of all random choices (default 0)")
       ->type_name("N")->group(group);
 }
 
 DecodeOptions DecodeFlags::Resolve(const Engine& engine) const {
-  DecodeOptions options = engine.DefaultDecodeOptions();
-  const bool blocks = engine.config().family == Family::kLlada;
-  options.gen_length = gen_length.value_or(options.gen_length);
-  options.block_length = block_length.value_or(
-      blocks && options.gen_length % options.block_length == 0 ? options.block_length
-                                                               : options.gen_length);
-  options.steps = steps.value_or(options.gen_length);
-  if (order) options.order = kOrders.at(*order);
-  options.temperature = temperature.value_or(options.temperature);
-  options.top_p = top_p.value_or(options.top_p);
-  options.top_k = top_k.value_or(options.top_k);
-  if ((top_p || top_k) && options.draw == Draw::kGumbel) {
-    throw Error("--top-p and --top-k belong to Dream's sampler; LLaDA has --temperature");
-  }
-  options.order_temperature = order_temperature.value_or(options.order_temperature);
-  options.eps = eps.value_or(options.eps);
-  options.cfg_scale = cfg_scale.value_or(options.cfg_scale);
-  options.threshold = threshold;
-  options.factor = factor;
-  if (eos) options.eos_rule = kEosRules.at(*eos);
-  options.early_stop = !no_early_stop;
-  options.seed = seed.value_or(options.seed);
-  ValidateDecodeOptions(options);
-  return options;
+  DecodeChoices all = choices;
+  if (no_early_stop) all.early_stop = false;
+  return all.Resolve(engine);
 }
 
 void CacheFlags::Add(CLI::App& command) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/terminal.h"
+#include "engine/decode_choices.h"
 #include "engine/engine.h"
 
 namespace spa::cli {
@@ -23,12 +24,9 @@ struct ModelFlags {
   std::unique_ptr<Engine> Load() const;
 };
 
-// How to decode: everything in DecodeOptions.
+// How to decode: the flags of DecodeChoices.
 struct DecodeFlags {
-  std::optional<size_t> gen_length, block_length, steps, top_k;
-  std::optional<double> temperature, top_p, order_temperature, eps, cfg_scale, threshold, factor;
-  std::optional<std::string> order, eos;
-  std::optional<uint64_t> seed;
+  DecodeChoices choices;
   bool no_early_stop = false;
 
   void Add(CLI::App& command);

@@ -13,18 +13,18 @@ function(spa_folder name)
   target_link_libraries(spa_${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE})
 endfunction()
 
-# spa_embed_model(NAME FILE) compiles FILE into spa_NAME as the bytes between
-# spa_embedded_model_begin and spa_embedded_model_end.
-function(spa_embed_model name file)
-  set(source ${CMAKE_BINARY_DIR}/embedded_model.S)
+# spa_embed(NAME SYMBOL FILE) compiles FILE into spa_NAME as the bytes between SYMBOL_begin and
+# SYMBOL_end.
+function(spa_embed name symbol file)
+  set(source ${CMAKE_BINARY_DIR}/${symbol}.S)
   file(CONFIGURE OUTPUT ${source} @ONLY CONTENT [[
     .section .rodata
     .balign 64
-    .global spa_embedded_model_begin
-spa_embedded_model_begin:
+    .global @symbol@_begin
+@symbol@_begin:
     .incbin "@file@"
-    .global spa_embedded_model_end
-spa_embedded_model_end:
+    .global @symbol@_end
+@symbol@_end:
     .byte 0
     .section .note.GNU-stack,"",%progbits
 ]])

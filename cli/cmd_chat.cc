@@ -1,0 +1,2 @@
+#include "cli/commands.h"
+namespace spa::cli { void AddChat(CLI::App&) {} }

@@ -1,0 +1,174 @@
+// spa serve: the OpenAI-compatible server and its page.
+#include <fmt/format.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "engine/compare.h"
+#include "server/server.h"
+
+namespace spa::cli {
+namespace {
+
+struct Flags {
+  ModelFlags model;
+  CacheFlags cache;
+  ServerOptions server;
+  std::string key, key_file;
+  double grace = 10.0;
+  double request_time = 0.0;
+  bool no_key = false, quiet = false;
+};
+
+std::vector<std::string> ReadKeys(const Flags& flags) {
+  std::vector<std::string> keys;
+  if (!flags.key.empty()) keys.push_back(flags.key);
+  if (const char* key = std::getenv("SPA_API_KEY"); key != nullptr && *key != '\0') {
+    keys.emplace_back(key);
+  }
+  if (flags.key_file.empty()) return keys;
+  std::istringstream lines(ReadText(flags.key_file));
+  for (std::string line; std::getline(lines, line);) {
+    while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.pop_back();
+    if (!line.empty()) keys.push_back(line);
+  }
+  if (keys.empty()) throw Error("{} holds no key", flags.key_file);
+  return keys;
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+std::vector<std::string> Examples(const Flags& flags) {
+  if (!flags.model.model.empty()) {
+    return {"Why is the sky blue?", "Write a haiku about the sea.",
+            "A train leaves at 9:40 and arrives at 12:05. How long is the ride?"};
+  }
+  std::vector<std::string> examples;
+  for (const Question& question : BuiltInQuestions()) examples.push_back(question.text);
+  return examples;
+}
+
+// Waits for a signal that asks us to end. Signals must be blocked in all threads.
+int WaitForSignal(const sigset_t& signals) {
+  int signal = 0;
+  while (sigwait(&signals, &signal) != 0) {
+  }
+  return signal;
+}
+
+void Run(Flags flags) {
+  ServerOptions& options = flags.server;
+  options.api_keys = ReadKeys(flags);
+  if (!IsLoopback(options.host) && options.api_keys.empty() && !flags.no_key) {
+    throw Error("{} can be reached by others: set --api-key, or --no-key to serve everybody",
+                options.host);
+  }
+  // Before any thread exists, so that all of them leave these signals to us.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  const auto engine = flags.model.Load();
+  if (options.model_id.empty()) {
+    options.model_id = flags.model.model.empty()
+                           ? "minillada"
+                           : std::filesystem::path(flags.model.model).lexically_normal().stem().string();
+  }
+  options.cache = flags.cache.Spec();
+  options.examples = Examples(flags);
+  options.version = SPA_VERSION;
+  options.request_time = std::chrono::seconds(static_cast<int64_t>(flags.request_time));
+  // A thread per connection; those that only wait cost nothing.
+  options.listener.connections = options.scheduler.parallel + options.scheduler.queue + 64;
+  std::mutex log_mutex;
+  if (!flags.quiet) {
+    options.log = [&](const std::string& line) {
+      const std::lock_guard lock(log_mutex);
+      fmt::print(stderr, "{}\n", line);
+    };
+  }
+  {
+    // What the default cache needs is computed now, not in the first request.
+    ProgressBar bar;
+    engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
+    engine->PrepareCache(options.cache);
+    engine->set_progress({});
+  }
+  Server server(*engine, options);
+  PrintLine(fmt::format("{} on http://{}:{}  (page: /, API: /v1, cache: {}; Ctrl-C ends)",
+                        options.model_id, options.host, server.port(), options.cache.ToString()));
+  WaitForSignal(signals);
+  fmt::print(stderr, "spa: finishing what runs, {:.0f} s at most; once more ends at once\n",
+             flags.grace);
+  std::thread([signals] {
+    WaitForSignal(signals);
+    _exit(130);
+  }).detach();
+  server.Shutdown(std::chrono::milliseconds(static_cast<int64_t>(flags.grace * 1e3)));
+}
+
+}  // namespace
+
+void AddServe(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  flags->cache.name = "spa";
+  CLI::App* command = app.add_subcommand("serve", "OpenAI-compatible server with a web page");
+  ServerOptions& server = flags->server;
+  command->add_option("--host", server.host, "Address to listen on (default 127.0.0.1)")
+      ->type_name("ADDR");
+  command->add_option("--port", server.port, "Port (default 8080; 0: any free one)")
+      ->check(CLI::Range(0, 65535))->type_name("N");
+  command->add_option("--model-name", server.model_id, "Name of the model in the API")
+      ->type_name("NAME");
+  command->add_option("--parallel", server.scheduler.parallel,
+                      "Answers computed together (default 4)")
+      ->check(CLI::Range(1, 256))->type_name("N");
+  command->add_option("--queue", server.scheduler.queue,
+                      "Answers that may wait; more get 429 (default 64)")
+      ->check(CLI::Range(1, 4096))->type_name("N");
+  command->add_option("--max-tokens", server.limits.max_tokens,
+                      "Longest answer a request may ask for (default: the context)")
+      ->check(CLI::PositiveNumber)->type_name("N");
+  command->add_option("--max-prompt", server.limits.max_prompt_tokens,
+                      "Longest prompt in tokens (default: the context)")
+      ->check(CLI::PositiveNumber)->type_name("N");
+  command->add_option("--request-time", flags->request_time,
+                      "Seconds a request may take, waiting included (default: no limit)")
+      ->check(CLI::Range(0.0, 1e6))->type_name("S");
+  command->add_option("--grace", flags->grace,
+                      "Seconds running requests get when the server is told to end (default 10)")
+      ->check(CLI::Range(0.0, 1e5))->type_name("S");
+  command->add_option("--api-key", flags->key,
+                      "Key clients must send (also: the environment's SPA_API_KEY)")
+      ->type_name("KEY");
+  command->add_option("--api-key-file", flags->key_file, "File with one key per line")
+      ->type_name("FILE");
+  command->add_flag("--no-key", flags->no_key, "Listen on a public address without a key");
+  command->add_option("--cors-origin", server.origins,
+                      "Web origin that may call the API, may be repeated; * for all")
+      ->type_name("URL");
+  command->add_flag("--quiet", flags->quiet, "No line per request on stderr");
+  flags->model.Add(*command);
+  flags->cache.Add(*command);
+  command->footer(
+      "Examples:\n"
+      "  spa serve\n"
+      "  spa serve -m LLaDA-8B-Instruct-Q4_0.gguf --port 8000 --parallel 8\n"
+      "  curl localhost:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"not ( True ) is\"}]}'");
+  command->callback([flags] { Run(*flags); });
+}
+
+}  // namespace spa::cli

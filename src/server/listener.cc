@@ -1,0 +1,179 @@
+#include "server/listener.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace spa {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int MillisecondsUntil(Clock::time_point time) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
+}
+
+bool Poll(int socket, short events, int milliseconds) {
+  pollfd descriptor{.fd = socket, .events = events, .revents = 0};
+  int ready = 0;
+  do {
+    ready = poll(&descriptor, 1, milliseconds);
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0;
+}
+
+// The peer closed its side, or the connection broke.
+bool PeerGone(int socket) {
+  char byte;
+  const ssize_t got = recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+void AddressAndPort(const sockaddr_storage& address, std::string& ip, int& port) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    port = ntohs(v4.sin_port);
+  } else if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+    port = ntohs(v6.sin6_port);
+  }
+  ip = text;
+}
+
+class Connection : public httplib::Stream {
+ public:
+  Connection(int socket, const ListenerLimits& limits) : socket_(socket), limits_(limits) {}
+
+  // A new request may begin: its time and size count from here.
+  void Reset() {
+    read_until_ = Clock::now() + limits_.read_time;
+    bytes_left_ = limits_.head_bytes + limits_.body_bytes;
+  }
+
+  bool is_readable() const override { return Poll(socket_, POLLIN, 0); }
+  // The library gives up on a stream that is not writable: a slow reader gets its time.
+  bool is_writable() const override {
+    const int patience = MillisecondsUntil(Clock::now() + limits_.write_time);
+    return !PeerGone(socket_) && Poll(socket_, POLLOUT, patience);
+  }
+
+  ssize_t read(char* data, size_t size) override {
+    // The parser reads byte by byte; the socket is read in larger pieces.
+    if (begin_ == end_) {
+      if (bytes_left_ == 0 || !Poll(socket_, POLLIN, MillisecondsUntil(read_until_))) return -1;
+      const ssize_t got = recv(socket_, buffer_, std::min(sizeof buffer_, bytes_left_), 0);
+      if (got <= 0) return got;
+      begin_ = 0;
+      end_ = static_cast<size_t>(got);
+      bytes_left_ -= end_;
+    }
+    const size_t count = std::min(size, end_ - begin_);
+    std::copy_n(buffer_ + begin_, count, data);
+    begin_ += count;
+    return static_cast<ssize_t>(count);
+  }
+  ssize_t write(const char* data, size_t size) override {
+    const auto until = Clock::now() + limits_.write_time;
+    size_t sent = 0;
+    while (sent < size) {
+      if (!Poll(socket_, POLLOUT, MillisecondsUntil(until))) return -1;
+      const ssize_t count =
+          send(socket_, data + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return -1;
+      sent += static_cast<size_t>(std::max<ssize_t>(count, 0));
+    }
+    return static_cast<ssize_t>(size);
+  }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    if (getpeername(socket_, reinterpret_cast<sockaddr*>(&address), &length) == 0) {
+      AddressAndPort(address, ip, port);
+    }
+  }
+  void get_local_ip_and_port(std::string& ip, int& port) const override {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    if (getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length) == 0) {
+      AddressAndPort(address, ip, port);
+    }
+  }
+  socket_t socket() const override { return socket_; }
+
+  bool HasInput() const { return begin_ != end_ || is_readable(); }
+
+ private:
+  int socket_;
+  const ListenerLimits& limits_;
+  Clock::time_point read_until_;
+  size_t bytes_left_ = 0;
+  char buffer_[4096];
+  size_t begin_ = 0, end_ = 0;
+};
+
+// The library runs a connection on one thread from its first byte to its last.
+thread_local int current_socket = -1;
+
+// How often an idle connection looks whether the server closes.
+constexpr int kIdlePollMs = 200;
+
+}  // namespace
+
+Listener::Listener(const ListenerLimits& limits) : limits_(limits) {
+  set_payload_max_length(limits.body_bytes);
+  set_tcp_nodelay(true);
+  // Only what the library tells clients in its Keep-Alive header; the loop below decides.
+  set_keep_alive_max_count(1000);
+  set_keep_alive_timeout(limits.idle_time.count());
+  new_task_queue = [connections = limits.connections] {
+    return new httplib::ThreadPool(connections);
+  };
+}
+
+int Listener::Bind(const std::string& host, int port) {
+  if (port == 0) {
+    port = bind_to_any_port(host);
+  } else if (!bind_to_port(host, port)) {
+    port = -1;
+  }
+  // The library asks for a backlog of 5; a burst of clients would wait for seconds.
+  if (port > 0) ::listen(svr_sock_, SOMAXCONN);
+  return port;
+}
+
+void Listener::Close() {
+  closing_ = true;
+  stop();
+}
+
+bool Listener::ClientGone() { return current_socket >= 0 && PeerGone(current_socket); }
+
+bool Listener::process_and_close_socket(socket_t socket) {
+  current_socket = socket;
+  Connection connection(socket, limits_);
+  bool served = true, closed = false;
+  while (served && !closed && !closing_) {
+    const auto idle_until = Clock::now() + limits_.idle_time;
+    while (!connection.HasInput() && !closing_ && Clock::now() < idle_until) {
+      Poll(socket, POLLIN, kIdlePollMs);
+    }
+    if (!connection.HasInput()) break;
+    connection.Reset();
+    served = process_request(connection, closing_, closed, {});
+  }
+  current_socket = -1;
+  shutdown(socket, SHUT_RDWR);
+  close(socket);
+  return served;
+}
+
+}  // namespace spa

@@ -1,0 +1,40 @@
+// cpp-httplib's server with connections of our own: a request must arrive within a time and a size,
+// whatever the pace of its bytes, and a handler can ask whether its client is still there.
+#pragma once
+
+#include <httplib.h>
+
+#include <chrono>
+#include <string>
+
+namespace spa {
+
+struct ListenerLimits {
+  size_t connections = 128;              // served at a time; more wait
+  size_t body_bytes = 8 << 20;
+  size_t head_bytes = 64 << 10;
+  std::chrono::seconds read_time{30};    // for a whole request
+  std::chrono::seconds idle_time{30};    // between requests on one connection
+  std::chrono::seconds write_time{30};   // for a client that does not read
+};
+
+class Listener : public httplib::Server {
+ public:
+  explicit Listener(const ListenerLimits& limits);
+
+  // Binds; port 0 takes a free one. Returns the port, or -1.
+  int Bind(const std::string& host, int port);
+  // No new connections and no further requests on those that are open.
+  void Close();
+
+  // Whether the client of the request being handled on this thread has gone away.
+  static bool ClientGone();
+
+ private:
+  bool process_and_close_socket(socket_t socket) override;
+
+  ListenerLimits limits_;
+  std::atomic<bool> closing_{false};
+};
+
+}  // namespace spa

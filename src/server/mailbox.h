@@ -1,0 +1,87 @@
+// Where the scheduler leaves what happens to a request and its HTTP thread picks it up. A request
+// may consist of several generations (choices); events say which.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/token.h"
+#include "transformer/row_set.h"
+
+namespace spa {
+
+// The canvas after a step, as the page draws it.
+struct Frame {
+  size_t step = 0;                // 1 after the first
+  size_t prompt_tokens = 0;
+  size_t block_begin = 0, block_end = 0;  // of the step, in positions of the canvas
+  struct Cell {
+    TokenId token = -1;           // -1: nothing known yet
+    bool settled = false;
+    float confidence = -1.0f;     // -1: none
+  };
+  std::vector<Cell> cells;        // one per position of the canvas
+  std::vector<RowSet> rows;       // per layer, the rows of the sequence that were recomputed
+};
+
+enum class Ending {
+  kStop,      // an end token or a stop string
+  kLength,    // the canvas or max_tokens
+  kInvalid,   // the request cannot be run; message says why
+  kFailed,    // our fault
+  kTimeout,   // its time was up
+  kShutdown,  // the server is going down
+};
+
+struct GenerationStats {
+  std::string cache;
+  size_t prompt_tokens = 0, completion_tokens = 0, canvas_tokens = 0, steps = 0;
+  double queue_seconds = 0.0, seconds = 0.0, first_text_seconds = 0.0;
+  uint64_t rows_computed = 0, rows_total = 0;
+  size_t cache_bytes = 0;
+};
+
+struct Event {
+  enum class Kind { kStarted, kText, kFrame, kEnd };
+  Kind kind = Kind::kText;
+  size_t choice = 0;
+  std::string text;      // kText: final text; kEnd: what went wrong, if anything did
+  Frame frame;           // kFrame
+  Ending ending = Ending::kStop;  // kEnd
+  GenerationStats stats;          // kEnd
+};
+
+class Mailbox {
+ public:
+  void Post(Event event) {
+    {
+      const std::lock_guard lock(mutex_);
+      events_.push_back(std::move(event));
+    }
+    arrived_.notify_one();
+  }
+
+  // What has arrived; waits for something until `timeout`.
+  std::vector<Event> Take(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    arrived_.wait_for(lock, timeout, [&] { return !events_.empty(); });
+    return std::exchange(events_, {});
+  }
+
+  // Nobody will read any more: the generations end before their next step.
+  void Cancel() { cancelled_ = true; }
+  bool cancelled() const { return cancelled_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<Event> events_;
+  std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace spa

@@ -1,0 +1,135 @@
+#include "server/metrics.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+
+#include <unistd.h>
+
+namespace spa {
+namespace {
+
+void Head(const char* name, const char* type, const char* help, std::string* out) {
+  fmt::format_to(std::back_inserter(*out), "# HELP dlm_{} {}\n# TYPE dlm_{} {}\n", name, help, name,
+                 type);
+}
+
+void Value(const char* name, const char* type, const char* help, uint64_t value,
+           std::string* out) {
+  Head(name, type, help, out);
+  fmt::format_to(std::back_inserter(*out), "dlm_{} {}\n", name, value);
+}
+
+uint64_t ResidentBytes() {
+  uint64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+void Metrics::Histogram::Add(double seconds) {
+  size_t bucket = 0;
+  while (bucket < kBounds.size() && seconds > kBounds[bucket]) ++bucket;
+  ++counts_[bucket];
+  sum_ += seconds;
+}
+
+void Metrics::Histogram::Write(const std::string& name, const std::string& help,
+                               std::string* out) const {
+  Head(name.c_str(), "histogram", help.c_str(), out);
+  uint64_t count = 0;
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    count += counts_[i];
+    const std::string bound = i < kBounds.size() ? fmt::format("{}", kBounds[i]) : "+Inf";
+    fmt::format_to(std::back_inserter(*out), "dlm_{}_bucket{{le=\"{}\"}} {}\n", name, bound, count);
+  }
+  fmt::format_to(std::back_inserter(*out), "dlm_{}_sum {}\ndlm_{}_count {}\n", name, sum_, name,
+                 count);
+}
+
+void Metrics::CountRequest(const std::string& route, int status, double seconds) {
+  const std::lock_guard lock(mutex_);
+  ++requests_[{route, status}];
+  request_seconds_.Add(seconds);
+}
+
+void Metrics::CountCancelled() {
+  const std::lock_guard lock(mutex_);
+  ++cancelled_;
+}
+
+void Metrics::CountGeneration(const GenerationStats& stats) {
+  const std::lock_guard lock(mutex_);
+  prompt_tokens_ += stats.prompt_tokens;
+  generated_tokens_ += stats.completion_tokens;
+  canvas_tokens_ += stats.canvas_tokens;
+  rows_computed_ += stats.rows_computed;
+  rows_total_ += stats.rows_total;
+  queue_seconds_.Add(stats.queue_seconds);
+  if (stats.first_text_seconds > 0.0) first_text_seconds_.Add(stats.first_text_seconds);
+  if (stats.seconds > 0.0) typical_seconds_ += 0.1 * (stats.seconds - typical_seconds_);
+}
+
+void Metrics::CountStep(double seconds, size_t num_sequences) {
+  const std::lock_guard lock(mutex_);
+  ++steps_;
+  sequence_steps_ += num_sequences;
+  step_seconds_.Add(seconds);
+}
+
+void Metrics::SetQueued(size_t count) {
+  const std::lock_guard lock(mutex_);
+  queued_ = count;
+}
+
+void Metrics::SetRunning(size_t count) {
+  const std::lock_guard lock(mutex_);
+  running_ = count;
+}
+
+size_t Metrics::queued() const {
+  const std::lock_guard lock(mutex_);
+  return queued_;
+}
+
+size_t Metrics::running() const {
+  const std::lock_guard lock(mutex_);
+  return running_;
+}
+
+double Metrics::TypicalSeconds() const {
+  const std::lock_guard lock(mutex_);
+  return typical_seconds_;
+}
+
+std::string Metrics::Text() const {
+  const std::lock_guard lock(mutex_);
+  std::string out;
+  Head("requests_total", "counter", "HTTP requests by route and status", &out);
+  for (const auto& [key, count] : requests_) {
+    fmt::format_to(std::back_inserter(out), "dlm_requests_total{{route=\"{}\",status=\"{}\"}} {}\n",
+                   key.first, key.second, count);
+  }
+  Value("requests_cancelled_total", "counter", "Generations ended by a disconnect", cancelled_,
+        &out);
+  Value("prompt_tokens_total", "counter", "Tokens of prompts", prompt_tokens_, &out);
+  Value("generated_tokens_total", "counter", "Tokens returned", generated_tokens_, &out);
+  Value("canvas_tokens_total", "counter", "Tokens of canvases", canvas_tokens_, &out);
+  Value("forward_passes_total", "counter", "Steps over a batch", steps_, &out);
+  Value("denoise_steps_total", "counter", "Steps, counted per generation", sequence_steps_, &out);
+  Value("cache_rows_updated_total", "counter", "Rows recomputed, over layers", rows_computed_,
+        &out);
+  Value("cache_rows_total", "counter", "Rows a dense pass would have computed", rows_total_, &out);
+  Value("requests_running", "gauge", "Generations in the batch", running_, &out);
+  Value("requests_queued", "gauge", "Generations waiting", queued_, &out);
+  Value("memory_resident_bytes", "gauge", "Resident memory of the process", ResidentBytes(), &out);
+  request_seconds_.Write("request_seconds", "From request to last byte", &out);
+  queue_seconds_.Write("queue_seconds", "Waiting for a place in the batch", &out);
+  first_text_seconds_.Write("time_to_first_text_seconds", "Until the first final text", &out);
+  step_seconds_.Write("step_seconds", "One forward pass of the batch", &out);
+  return out;
+}
+
+}  // namespace spa

@@ -1,0 +1,99 @@
+// Continuous batching at step granularity: one thread owns the engine and steps all running
+// generations together; requests join and leave between steps. Each generation has its own state,
+// and the engine's numbers do not depend on the batch, so an answer is the one its request would
+// get alone.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/answer_stream.h"
+#include "server/mailbox.h"
+#include "server/metrics.h"
+
+namespace spa {
+
+// One answer to be made.
+struct GenerationTask {
+  std::vector<TokenId> prompt;
+  DecodeOptions decode;
+  CacheSpec cache;
+  std::vector<std::string> stops;
+  size_t max_tokens = 0;
+  bool frames = false;  // post a Frame after every step
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+};
+
+struct SchedulerOptions {
+  size_t parallel = 4;  // generations stepped together
+  size_t queue = 64;    // generations waiting
+};
+
+class Scheduler {
+ public:
+  // Engine and metrics must outlive the scheduler; nobody else may run the engine meanwhile.
+  Scheduler(Engine& engine, const SchedulerOptions& options, Metrics& metrics);
+  ~Scheduler();
+
+  enum class Admission { kAccepted, kQueueFull, kDraining };
+  // All tasks of a request or none. Events of tasks[i] carry choice i.
+  Admission Submit(std::vector<GenerationTask> tasks, std::shared_ptr<Mailbox> mailbox);
+
+  // Takes nothing new, lets what is there finish for at most `grace`, ends the rest with kShutdown.
+  void Drain(std::chrono::milliseconds grace);
+  bool draining() const { return draining_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Job {
+    GenerationTask task;
+    std::shared_ptr<Mailbox> mailbox;
+    size_t choice = 0;
+    Clock::time_point submitted, started;
+    std::unique_ptr<Generation> generation;  // once running
+    std::optional<AnswerStream> answer;
+    std::vector<float> confidence;           // of settled positions, for frames
+    double first_text_seconds = 0.0;
+  };
+  using JobPtr = std::unique_ptr<Job>;
+
+  void Loop();
+  // One forward pass for everything in running_.
+  void Step();
+  // Moves waiting jobs to running_ while there is room.
+  void Admit();
+  bool StartJob(Job& job);
+  // Ends jobs nobody waits for any more, or whose time is up.
+  void Sweep(std::deque<JobPtr>& waiting);
+  bool ShouldEnd(Job& job);
+  void Publish(Job& job);
+  Frame MakeFrame(Job& job) const;
+  void End(Job& job, Ending ending, std::string message = {});
+  const PolicyFactory& Factory(const CacheSpec& spec);
+
+  Engine& engine_;
+  SchedulerOptions options_;
+  Metrics& metrics_;
+  std::mutex mutex_;                // guards waiting_ and busy_
+  std::condition_variable wake_;    // something to do
+  std::condition_variable idle_;    // nothing left
+  std::deque<JobPtr> waiting_;
+  bool busy_ = false;               // the loop holds jobs
+  std::atomic<bool> stop_{false};   // end everything, now
+  std::atomic<bool> draining_{false};
+  std::vector<JobPtr> running_;     // of the loop alone
+  std::map<std::string, PolicyFactory> factories_;  // of the loop alone
+  std::thread thread_;
+};
+
+}  // namespace spa
