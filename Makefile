@@ -2,7 +2,7 @@
 .PHONY: build demo test bench sanitize deps clean
 
 PACKAGES = g++ cmake ninja-build pkg-config libhwy-dev libeigen3-dev nlohmann-json3-dev \
-           libcli11-dev libcpp-httplib-dev libutf8proc-dev libfmt-dev libgtest-dev
+           libcli11-dev libcpp-httplib-dev libedit-dev libutf8proc-dev libfmt-dev libgtest-dev
 
 build: deps
 	@cmake --preset release > /dev/null

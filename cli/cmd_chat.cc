@@ -1,2 +1,250 @@
+// spa chat: a conversation in the terminal, the answers resolving before one's eyes.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <functional>
+
+#include "base/error.h"
 #include "cli/commands.h"
-namespace spa::cli { void AddChat(CLI::App&) {} }
+#include "cli/flags.h"
+#include "cli/line_reader.h"
+#include "cli/watch.h"
+#include "engine/compare.h"
+
+namespace spa::cli {
+namespace {
+
+struct Flags {
+  ModelFlags model;
+  DecodeFlags decode;
+  CacheFlags cache;
+  std::string system;
+};
+
+// Ctrl-C ends an answer, not the program.
+std::atomic<bool> interrupted{false};
+void OnInterrupt(int) { interrupted = true; }
+
+struct Stopped {};
+
+class Chat {
+ public:
+  Chat(Engine& engine, const Flags& flags)
+      : engine_(engine), choices_(flags.decode.choices), system_(flags.system) {
+    if (flags.decode.no_early_stop) choices_.early_stop = false;
+    choices_.Resolve(engine);
+    SetCache(flags.cache.Spec());
+  }
+
+  void Run() {
+    struct sigaction action {};
+    action.sa_handler = OnInterrupt;
+    sigaction(SIGINT, &action, nullptr);
+    if (reader_.interactive()) {
+      fmt::print("{}Cache {}. /help lists commands, Ctrl-D ends.{}\n", style_.dim,
+                 cache_.ToString(), style_.reset);
+    }
+    const std::string prompt = reader_.interactive() ? "> " : "";
+    while (!done_) {
+      std::fflush(stdout);
+      interrupted = false;
+      const auto line = reader_.Read(prompt);
+      if (!line) break;
+      try {
+        Handle(*line);
+      } catch (const Error& error) {
+        fmt::print(stderr, "{}{}{}\n", style_.red, error.what(), style_.reset);
+      }
+    }
+    if (reader_.interactive() && !done_) fmt::print("\n");
+  }
+
+ private:
+  struct Command {
+    const char* name;
+    const char* argument;
+    const char* help;
+    std::function<void(const std::string&)> run;
+  };
+
+  void Handle(const std::string& line) {
+    const size_t first = line.find_first_not_of(" \t");
+    if (first == std::string::npos) return;
+    if (line[first] != '/') return Ask(line);
+    const size_t space = line.find(' ', first);
+    const std::string name = line.substr(first, space - first);
+    const std::string argument = space == std::string::npos ? "" : line.substr(space + 1);
+    for (const Command& command : Commands()) {
+      if (name == command.name) return command.run(argument);
+    }
+    throw Error("there is no command {}: /help lists them", name);
+  }
+
+  std::vector<Command> Commands() {
+    return {
+        {"/help", "", "This list", [this](const std::string&) { Help(); }},
+        {"/new", "", "Forget the conversation", [this](const std::string&) { turns_.clear(); }},
+        {"/undo", "", "Take back the last question", [this](const std::string&) { Undo(); }},
+        {"/retry", "[SEED]", "Answer the last question again",
+         [this](const std::string& seed) { Retry(seed); }},
+        {"/system", "[TEXT]", "Set or clear the system message",
+         [this](const std::string& text) { system_ = text; }},
+        {"/cache", "NAME[:K=V...]", "Use another cache",
+         [this](const std::string& text) { SetCache(ParseCacheSpec(text)); }},
+        {"/set", "KEY VALUE", "length, block, steps, temperature, threshold or seed",
+         [this](const std::string& text) { Set(text); }},
+        {"/save", "FILE", "Write the conversation to a file",
+         [this](const std::string& path) { Save(path); }},
+        {"/quit", "", "End", [this](const std::string&) { done_ = true; }},
+    };
+  }
+
+  void Help() {
+    for (const Command& command : Commands()) {
+      fmt::print("{:<8} {:<14} {}\n", command.name, command.argument, command.help);
+    }
+    fmt::print("A line that ends with \\ goes on. Ctrl-C stops an answer.\n");
+  }
+
+  void Ask(const std::string& question) {
+    turns_.push_back({"user", question});
+    try {
+      turns_.push_back({"assistant", Answer()});
+    } catch (...) {
+      turns_.pop_back();  // it was not answered: the conversation is as before
+      throw;
+    }
+  }
+
+  std::string Answer() {
+    Prompt prompt{.messages = turns_, .text = {}};
+    if (!system_.empty()) prompt.messages.insert(prompt.messages.begin(), {"system", system_});
+    std::vector<std::unique_ptr<Generation>> generations;
+    generations.push_back(
+        engine_.Start(engine_.Encode(prompt), choices_.Resolve(engine_), policy_));
+    Watch watch;
+    std::vector<GenerationReport> reports;
+    try {
+      reports = engine_.Run(generations, cache_, [&](size_t, Generation& generation) {
+        if (reader_.interactive()) watch.Show(engine_, generation.decoder());
+        if (interrupted) throw Stopped{};
+      });
+    } catch (const Stopped&) {
+      watch.Finish();
+      throw Error("stopped");
+    }
+    watch.Finish();
+    const GenerationReport& report = reports.front();
+    PrintLine(report.text);
+    if (reader_.interactive()) {
+      fmt::print("{}{:.1f} tokens/s · {} steps · {:.0f}% of rows{}{}\n", style_.dim,
+                 report.tokens_per_second, report.steps,
+                 100.0 * static_cast<double>(report.rows_computed) /
+                     static_cast<double>(report.rows_total),
+                 report.ended ? "" : " · cut off: /set length gives more room", style_.reset);
+    }
+    return report.text;
+  }
+
+  std::string Undo() {
+    if (turns_.size() < 2) throw Error("there is nothing to take back");
+    const std::string question = turns_[turns_.size() - 2].content;
+    turns_.resize(turns_.size() - 2);
+    return question;
+  }
+
+  void Retry(const std::string& seed) {
+    if (!seed.empty()) Set("seed " + seed);
+    const std::vector<ChatMessage> before = turns_;
+    try {
+      Ask(Undo());
+    } catch (...) {
+      turns_ = before;
+      throw;
+    }
+  }
+
+  void SetCache(const CacheSpec& spec) {
+    ProgressBar bar;
+    engine_.set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
+    policy_ = engine_.PrepareCache(spec);
+    engine_.set_progress({});
+    cache_ = spec;
+  }
+
+  void Set(const std::string& text) {
+    const size_t space = text.find(' ');
+    const std::string key = text.substr(0, space);
+    double value = 0.0;
+    try {
+      value = std::stod(space == std::string::npos ? "" : text.substr(space + 1));
+    } catch (const std::exception&) {
+      throw Error("/set needs a key and a number, such as: /set length 64");
+    }
+    DecodeChoices next = choices_;
+    const auto count = [&] {
+      if (!(value >= 0.0 && value < 1e9)) throw Error("{} must be a positive number", key);
+      return static_cast<size_t>(value);
+    };
+    if (key == "length") {
+      next.gen_length = count();
+    } else if (key == "block") {
+      next.block_length = count();
+    } else if (key == "steps") {
+      next.steps = count();
+    } else if (key == "temperature") {
+      next.temperature = value;
+    } else if (key == "threshold") {
+      next.threshold = value;
+    } else if (key == "seed") {
+      next.seed = count();
+    } else {
+      throw Error("there is no setting '{}': length, block, steps, temperature, threshold, seed",
+                  key);
+    }
+    next.Resolve(engine_);  // throws if it does not go together
+    choices_ = next;
+  }
+
+  void Save(const std::string& path) {
+    std::ofstream out(path);
+    for (const ChatMessage& turn : turns_) out << turn.role << ": " << turn.content << "\n\n";
+    out.flush();
+    if (path.empty() || !out) throw Error("cannot write '{}'", path);
+  }
+
+  Engine& engine_;
+  DecodeChoices choices_;
+  std::string system_;
+  CacheSpec cache_;
+  PolicyFactory policy_;
+  std::vector<ChatMessage> turns_;
+  LineReader reader_;
+  Style style_{StdoutIsTerminal()};
+  bool done_ = false;
+};
+
+}  // namespace
+
+void AddChat(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  flags->cache.name = "spa";
+  CLI::App* command = app.add_subcommand("chat", "Talk to the model in the terminal");
+  command->add_option("--system", flags->system, "System message")->type_name("TEXT");
+  flags->model.Add(*command);
+  flags->decode.Add(*command);
+  flags->cache.Add(*command);
+  command->footer(
+      "Examples:\n"
+      "  spa chat\n"
+      "  spa chat -m LLaDA-8B-Instruct-Q4_0.gguf -n 256 --threshold 0.9\n"
+      "  echo 'not ( True ) is' | spa chat");
+  command->callback([flags] {
+    const auto engine = flags->model.Load();
+    Chat(*engine, *flags).Run();
+  });
+}
+
+}  // namespace spa::cli
