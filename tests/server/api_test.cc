@@ -1,0 +1,162 @@
+// Request bodies: what is taken, what is refused and with which words.
+#include "server/api.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/server/test_engine.h"
+
+namespace spa {
+namespace {
+
+using Json = nlohmann::json;
+
+ApiRequest Parse(const std::string& body, Route route = Route::kChat, ApiLimits limits = {}) {
+  return ParseApiRequest(route, body, TestEngine(), "mini", {.name = "spa", .options = {}}, limits);
+}
+
+ApiRequest Chat(Json more) {
+  more["messages"] = Json::array({{{"role", "user"}, {"content", "not True is"}}});
+  return Parse(more.dump());
+}
+
+// The error object of a body that must be refused.
+Json ErrorFor(const std::string& body, Route route = Route::kChat, ApiLimits limits = {}) {
+  try {
+    Parse(body, route, limits);
+  } catch (const ApiError& error) {
+    Json json = Json::parse(error.Body())["error"];
+    json["status"] = error.status;
+    return json;
+  }
+  ADD_FAILURE() << "accepted: " << body.substr(0, 200);
+  return {};
+}
+
+Json ChatError(Json more) {
+  more["messages"] = Json::array({{{"role", "user"}, {"content", "not True is"}}});
+  return ErrorFor(more.dump());
+}
+
+TEST(Api, TakesAPlainChat) {
+  const ApiRequest request = Chat({{"model", "mini"}, {"max_tokens", 20}});
+  ASSERT_EQ(request.tasks.size(), 1u);
+  const GenerationTask& task = request.tasks[0];
+  EXPECT_EQ(task.max_tokens, 20u);
+  EXPECT_EQ(task.decode.gen_length, 32u);  // whole blocks
+  EXPECT_EQ(task.cache.name, "spa");
+  EXPECT_FALSE(request.stream);
+}
+
+TEST(Api, ReadsTheFieldsOfDiffusionModels) {
+  const ApiRequest request = Chat({{"max_tokens", 64}, {"block_length", 16}, {"steps", 32},
+                                   {"remasking", "random"}, {"threshold", 0.9}, {"seed", 7},
+                                   {"cache", "dllm"}, {"cache_options", {{"gen-interval", 3}}},
+                                   {"stop", {"a", "b"}}, {"n", 2}, {"stream", true},
+                                   {"stream_diffusion", true}});
+  ASSERT_EQ(request.tasks.size(), 2u);
+  const GenerationTask& task = request.tasks[1];
+  EXPECT_EQ(task.decode.block_length, 16u);
+  EXPECT_EQ(task.decode.steps, 32u);
+  EXPECT_EQ(task.decode.order, Order::kRandom);
+  EXPECT_EQ(task.decode.seed, 8u);
+  EXPECT_EQ(task.cache.ToString(), "dllm(gen-interval=3)");
+  EXPECT_EQ(task.stops, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(task.frames);
+}
+
+TEST(Api, RefusesWhatItDoesNotKnowByName) {
+  EXPECT_EQ(ChatError({{"block_lenght", 8}})["param"], "block_lenght");
+  EXPECT_EQ(ChatError({{"logprobs", true}})["param"], "logprobs");
+  EXPECT_EQ(ChatError({{"tools", {{{"type", "function"}}}}})["param"], "tools");
+  EXPECT_EQ(ChatError({{"cache", "magic"}})["param"], "cache");
+  EXPECT_EQ(ChatError({{"model", "other"}})["status"], 404);
+  EXPECT_EQ(ChatError({{"temperature", -1}})["param"], "temperature");
+  EXPECT_EQ(ChatError({{"temperature", "hot"}})["param"], "temperature");
+  EXPECT_EQ(ChatError({{"max_tokens", 0}})["param"], "max_tokens");
+  EXPECT_EQ(ChatError({{"max_tokens", 1e18}})["param"], "max_tokens");
+  EXPECT_EQ(ChatError({{"stop", std::vector<std::string>(17, "x")}})["param"], "stop");
+  EXPECT_EQ(ChatError({{"stop", {1}}})["param"], "stop");
+  EXPECT_EQ(ChatError({{"steps", 3}, {"block_length", 16}, {"max_tokens", 64}})["status"], 400);
+  EXPECT_EQ(ChatError({{"top_p", 0.5}})["status"], 400);  // LLaDA has no such sampler
+  EXPECT_EQ(ChatError({{"remasking", "best"}})["status"], 400);
+  EXPECT_EQ(ChatError({{"stream_diffusion", true}})["param"], "stream_diffusion");
+}
+
+TEST(Api, TakesNeutralValuesOfTheRest) {
+  EXPECT_NO_THROW(Chat({{"temperature", 0}, {"top_p", 1}, {"seed", 1234}, {"n", 1},
+                        {"presence_penalty", 0.0}, {"frequency_penalty", 0}, {"logprobs", false},
+                        {"user", "me"}, {"tools", Json::array()}, {"stop", nullptr},
+                        {"response_format", {{"type", "text"}}}}));
+}
+
+TEST(Api, AnswersAnyBodyWithAnError) {
+  for (const std::string body :
+       {"", "{", "[]", "null", "{}", R"({"messages":[]})", R"({"messages":"x"})",
+        R"({"messages":[1]})", R"({"messages":[{"role":"king","content":"x"}]})",
+        R"({"messages":[{"role":"user","content":7}]})",
+        R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}", "{\"a\":1e999}"}) {
+    EXPECT_EQ(ErrorFor(body)["status"], 400) << body;
+  }
+  EXPECT_EQ(ErrorFor(std::string(100000, '['))["status"], 400);
+}
+
+TEST(Api, ReadsEveryFormOfPrompt) {
+  const auto tasks = [](const std::string& prompt) {
+    return Parse(R"({"prompt":)" + prompt + "}", Route::kCompletion).tasks.size();
+  };
+  EXPECT_EQ(tasks(R"("True is")"), 1u);
+  EXPECT_EQ(tasks(R"(["True is","False is"])"), 2u);
+  EXPECT_EQ(tasks("[300,301]"), 1u);
+  EXPECT_EQ(tasks("[[300],[301,302],[303]]"), 3u);
+  const auto status = [](const std::string& prompt) {
+    return ErrorFor(R"({"prompt":)" + prompt + "}", Route::kCompletion)["status"];
+  };
+  EXPECT_EQ(status("[]"), 400);
+  EXPECT_EQ(status("[[]]"), 400);
+  EXPECT_EQ(status("[-1]"), 400);
+  EXPECT_EQ(status("[1.5]"), 400);
+  EXPECT_EQ(status("[99999999]"), 400);
+  EXPECT_EQ(status("\"\""), 400);
+  EXPECT_EQ(status("7"), 400);
+  EXPECT_EQ(status("[" + std::to_string(TestEngine().vocabulary().mask_id) + "]"), 400);
+}
+
+TEST(Api, MaskTextStaysText) {
+  const Tokenizer& tokenizer = TestEngine().tokenizer();
+  const std::string mask(tokenizer.TokenBytes(TestEngine().vocabulary().mask_id));
+  ASSERT_FALSE(mask.empty());
+  const Json chat = {{"messages", {{{"role", "user"}, {"content", "is " + mask}}}}};
+  const Json completion = {{"prompt", "is " + mask}};
+  for (const auto& request : {Parse(chat.dump()), Parse(completion.dump(), Route::kCompletion)}) {
+    for (const TokenId id : request.tasks[0].prompt) {
+      EXPECT_NE(id, TestEngine().vocabulary().mask_id);
+    }
+  }
+}
+
+TEST(Api, SaysWhenThePromptIsTooLong) {
+  const std::string words(6000, 'x');
+  const Json body = {{"prompt", words}};
+  EXPECT_EQ(ErrorFor(body.dump(), Route::kCompletion)["code"], "context_length_exceeded");
+  const Json two = {{"prompt", {300, 301, 302}}};
+  EXPECT_EQ(ErrorFor(two.dump(), Route::kCompletion, {.max_prompt_tokens = 2})["code"],
+            "context_length_exceeded");
+}
+
+TEST(Api, ContinuesTheAssistantsWords) {
+  const Json body = {{"messages",
+                      {{{"role", "user"}, {"content", "not True is"}},
+                       {{"role", "assistant"}, {"content", "=> False"}}}}};
+  const Tokenizer& tokenizer = TestEngine().tokenizer();
+  const std::vector<TokenId> begun = tokenizer.Encode("=> False");
+  const std::vector<TokenId> prompt = Parse(body.dump()).tasks[0].prompt;
+  const std::vector<TokenId> asked = Chat(Json::object()).tasks[0].prompt;
+  ASSERT_EQ(prompt.size(), asked.size() + begun.size());
+  EXPECT_TRUE(std::equal(begun.begin(), begun.end(), prompt.end() - static_cast<ptrdiff_t>(begun.size())));
+}
+
+}  // namespace
+}  // namespace spa
