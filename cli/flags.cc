@@ -51,10 +51,11 @@ std::unique_ptr<Engine> ModelFlags::Load() const {
 
 void DecodeFlags::Add(CLI::App& command) {
   const char* group = "Decoding";
-  command.add_option("-n,--gen-length", choices.gen_length, "Length of the answer's canvas (default 128)")
+  command.add_option("-n,--gen-length", choices.gen_length, "Length of the answer's canvas (default: the model's, else 128)")
       ->type_name("N")->group(group);
   command.add_option("--block-length", choices.block_length,
-                     "Decode in blocks of this many tokens (default: LLaDA 32, Dream all)")
+                     "Decode in blocks of this many tokens (default: the model's, else LLaDA 32, "
+                     "Dream all)")
       ->type_name("N")->group(group);
   command.add_option("--steps", choices.steps, "Denoising steps (default: one per token)")
       ->type_name("N")->group(group);

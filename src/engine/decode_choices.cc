@@ -35,7 +35,7 @@ T ByName(const std::map<std::string, T>& map, const std::string& what, const std
 
 DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
   DecodeOptions options = engine.DefaultDecodeOptions();
-  const bool blocks = engine.config().family == Family::kLlada;
+  const bool blocks = options.block_length < options.gen_length;
   options.gen_length = gen_length.value_or(options.gen_length);
   options.block_length = block_length.value_or(
       blocks && options.gen_length % options.block_length == 0 ? options.block_length

@@ -71,6 +71,9 @@ DecodeOptions Engine::DefaultDecodeOptions() const {
     options.draw = Draw::kFiltered;
     options.block_length = options.gen_length;
   }
+  options.gen_length = options.steps = config().gen_length.value_or(options.gen_length);
+  options.block_length = config().block_length.value_or(
+      std::min(options.block_length, options.gen_length));
   return options;
 }
 

@@ -64,6 +64,11 @@ void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type)
   writer.AddUint32(key("vocab_size"), u32(config.vocab_rows));
   writer.AddBool(key("attention.causal"), false);
   writer.AddBool("diffusion.shift_logits", config.logit_shift);
+  const auto add_length = [&](const char* name, const std::optional<size_t>& length) {
+    if (length) writer.AddUint32(name, static_cast<uint32_t>(*length));
+  };
+  add_length("diffusion.gen_length", config.gen_length);
+  add_length("diffusion.block_length", config.block_length);
 }
 
 void WriteTokenizer(GgufWriter& writer, const Tokenizer::GgufForm& form,

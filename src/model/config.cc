@@ -174,6 +174,8 @@ ModelConfig ConfigFromGguf(const GgufFile& file) {
   config.eos_id = ToTokenId(file.FindUint("tokenizer.ggml.eos_token_id"));
   config.bos_id = ToTokenId(file.FindUint("tokenizer.ggml.bos_token_id"));
   config.pad_id = ToTokenId(file.FindUint("tokenizer.ggml.padding_token_id"));
+  config.gen_length = file.FindUint("diffusion.gen_length");
+  config.block_length = file.FindUint("diffusion.block_length");
   const std::string* name = file.FindString("general.name");
   config.name = name != nullptr ? *name : std::filesystem::path(file.name()).stem().string();
   ValidateConfig(config, file.name());
@@ -217,6 +219,11 @@ ModelConfig ConfigFromFolder(const std::filesystem::path& folder) {
   config.eos_id = json_config.Token("eos_token_id");
   config.bos_id = json_config.Token("bos_token_id");
   config.pad_id = json_config.Token("pad_token_id");
+  if (const auto generation = folder / "generation_config.json"; std::filesystem::exists(generation)) {
+    const JsonConfig defaults(ReadJson(generation), generation.string());
+    config.gen_length = defaults.Uint("gen_length");
+    config.block_length = defaults.Uint("block_length");
+  }
   config.name = std::filesystem::absolute(folder).lexically_normal().filename().string();
   if (config.name.empty()) config.name = FamilyName(config.family);
   ValidateConfig(config, path.string());
@@ -240,6 +247,11 @@ void ValidateConfig(const ModelConfig& config, const std::string& where) {
   in_range("the FFN width", config.ffn_dim, 1 << 20);
   in_range("the vocabulary size", config.vocab_rows, 1 << 24);
   in_range("the context length", config.context_length, 1 << 24);
+  if (config.gen_length) in_range("the default canvas", *config.gen_length, config.context_length);
+  if (config.block_length) {
+    in_range("the default block", *config.block_length, config.gen_length.value_or(0));
+    check(*config.gen_length % *config.block_length == 0, "the default block", *config.block_length);
+  }
   check(config.mask_id >= 0 && static_cast<size_t>(config.mask_id) < config.vocab_rows,
         "the mask token's id", static_cast<uint64_t>(config.mask_id));
   if (!(config.norm_epsilon > 0.0f && config.norm_epsilon < 1.0f)) {

@@ -35,6 +35,8 @@ struct ModelConfig {
   bool interleaved_qk = false;
   TokenId mask_id = 0;
   std::optional<TokenId> eos_id, bos_id, pad_id;
+  // The canvas and the blocks its makers decode it with, if they say so.
+  std::optional<size_t> gen_length, block_length;
 
   size_t q_dim() const { return num_heads * head_dim; }
   size_t kv_dim() const { return num_kv_heads * head_dim; }

@@ -18,7 +18,6 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
 constexpr size_t kMaxMessages = 1024;
-constexpr size_t kDefaultMaxTokens = 128;
 
 std::string Dump(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -220,12 +219,12 @@ DecodeOptions ReadDecode(Fields& fields, const Engine& engine, const ApiLimits& 
   const size_t context = engine.config().context_length;
   const size_t most = limits.max_tokens == 0 ? context : std::min(limits.max_tokens, context);
   DecodeChoices choices;
+  const DecodeOptions standard = engine.DefaultDecodeOptions();
   const auto first = fields.Count("max_completion_tokens", 1, most);
   const auto second = fields.Count("max_tokens", 1, most);
-  *max_tokens = first.value_or(second.value_or(std::min(kDefaultMaxTokens, most)));
+  *max_tokens = first.value_or(second.value_or(std::min(standard.gen_length, most)));
   choices.block_length = fields.Count("block_length", 1, most);
   // The canvas has whole blocks; what is too much is not returned.
-  const DecodeOptions standard = engine.DefaultDecodeOptions();
   const bool blocks = standard.block_length < standard.gen_length;
   const size_t block = choices.block_length.value_or(blocks ? standard.block_length : *max_tokens);
   choices.gen_length = (*max_tokens + block - 1) / block * block;

@@ -50,10 +50,10 @@ struct Event {
   enum class Kind { kStarted, kText, kFrame, kEnd };
   Kind kind = Kind::kText;
   size_t choice = 0;
-  std::string text;      // kText: final text; kEnd: what went wrong, if anything did
-  Frame frame;           // kFrame
+  std::string text = {};  // kText: final text; kEnd: what went wrong, if anything did
+  Frame frame = {};       // kFrame
   Ending ending = Ending::kStop;  // kEnd
-  GenerationStats stats;          // kEnd
+  GenerationStats stats = {};     // kEnd
 };
 
 class Mailbox {

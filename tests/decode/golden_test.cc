@@ -19,7 +19,7 @@ std::vector<json> ReadLines(const std::string& path) {
   return lines;
 }
 
-const std::string kModel = SPA_MODELS_DIR "/minillada.gguf";
+const std::string kModel = SPA_TEST_DATA "/mini.gguf";
 
 TEST(Golden, GreedyDecodingEqualsPyTorch) {
   TestModel model(kModel);

@@ -11,7 +11,7 @@ namespace {
 class EngineTest : public testing::Test {
  protected:
   static Engine& engine() {
-    static Engine engine({.model = SPA_MODELS_DIR "/minillada.gguf", .threads = 2,
+    static Engine engine({.model = SPA_TEST_DATA "/mini.gguf", .threads = 2,
                           .kv_type = KvType::kF32, .progress = {}});
     return engine;
   }
@@ -69,7 +69,7 @@ TEST_F(EngineTest, EarlyStopReturnsTheSameTextWithFewerSteps) {
 
 TEST_F(EngineTest, HalfPrecisionKeysAndValuesGiveNearlyTheSameLogits) {
   const auto logits = [](KvType type) {
-    Engine other({.model = SPA_MODELS_DIR "/minillada.gguf", .threads = 1, .kv_type = type,
+    Engine other({.model = SPA_TEST_DATA "/mini.gguf", .threads = 1, .kv_type = type,
                   .progress = {}});
     std::vector<float> all;
     const std::vector<TokenId> ids = {507, 508, 290, 509, 261, 462, 309, 511, 511};

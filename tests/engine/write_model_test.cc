@@ -18,7 +18,7 @@ std::filesystem::path Folder() {
   return folder;
 }
 
-const std::string kModel = SPA_MODELS_DIR "/minillada.gguf";
+const std::string kModel = SPA_TEST_DATA "/mini.gguf";
 
 TEST(WriteModel, EveryTypeLoadsAgainWithValuesNearTheOriginal) {
   ThreadPool pool(2);

@@ -78,7 +78,7 @@ TEST(Config, ThePublishedFoldersHaveTheirPublishedShapes) {
 }
 
 TEST(ModelFile, InterleavedRowsComeOutInHalfSplitOrder) {
-  const ModelFile model = ModelFile::Open(SPA_MODELS_DIR "/minillada.gguf");
+  const ModelFile model = ModelFile::Open(SPA_TEST_DATA "/mini.gguf");
   const auto order = model.HalfSplitRowOrder(TensorRole::kWq);
   ASSERT_EQ(order.size(), 128u);
   EXPECT_EQ(order[0], 0u);

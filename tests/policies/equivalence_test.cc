@@ -10,7 +10,7 @@
 namespace spa {
 namespace {
 
-const std::string kModel = SPA_MODELS_DIR "/minillada.gguf";
+const std::string kModel = SPA_TEST_DATA "/mini.gguf";
 
 std::vector<std::string> Words(const std::string& text) {
   std::istringstream in(text);

@@ -15,7 +15,7 @@ using nlohmann::json;
 class Oracle : public testing::TestWithParam<const char*> {};
 
 TEST_P(Oracle, SameTokensAsTheAuthorsCode) {
-  TestModel model(SPA_MODELS_DIR "/minillada.gguf");
+  TestModel model(SPA_TEST_DATA "/mini.gguf");
   std::ifstream in(std::string(SPA_TEST_DATA "/oracle_") + GetParam() + ".jsonl");
   size_t cases = 0;
   for (std::string line; std::getline(in, line); ++cases) {

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::string kModel = SPA_MODELS_DIR "/minillada.gguf";
+const std::string kModel = SPA_TEST_DATA "/mini.gguf";
 
 std::vector<std::string> OptionsOf(const json& golden) {
   const json& o = golden["options"];

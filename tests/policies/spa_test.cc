@@ -15,7 +15,7 @@
 namespace spa {
 namespace {
 
-const std::string kModel = SPA_MODELS_DIR "/minillada.gguf";
+const std::string kModel = SPA_TEST_DATA "/mini.gguf";
 
 TEST(SpaBudget, EquationFiveHitsItsThreePoints) {
   const auto ratios = BudgetRatios(

@@ -6,7 +6,7 @@
 namespace spa {
 
 inline Engine& TestEngine() {
-  static Engine engine({.model = SPA_MODELS_DIR "/minillada.gguf", .threads = 2,
+  static Engine engine({.model = SPA_TEST_DATA "/mini.gguf", .threads = 2,
                         .kv_type = KvType::kF32, .progress = {}});
   return engine;
 }

@@ -138,26 +138,35 @@ def plant_copying(model, mask_id):
 
 @torch.no_grad()
 def generate(model, prompts, gen_length, block_length, mask_id, pad_id):
-    """Greedy decoding, one token a step: LLaDA takes the most probable token of the block, Dream the one of
-    least entropy. Prompts of different lengths are padded on the left and the padding is not attended to;
-    RoPE is relative, so this changes rounding only."""
-    b, p = len(prompts), max(map(len, prompts))
+    """Greedy decoding with as many steps as tokens. LLaDA settles the most probable token of the block at each
+    step; Dream those of least entropy, as many as its time grid says (often none, then two). Prompts of different
+    lengths are padded on the left and the padding is not attended to; RoPE is relative, so this changes rounding only."""
+    b, p, dream = len(prompts), max(map(len, prompts)), model.c["family"] == "dream"
     x = torch.full((b, p + gen_length), mask_id)
     pad = torch.zeros(b, 1, 1, p + gen_length, dtype=model.wte.dtype)
     for i, ids in enumerate(prompts):
         x[i, :p - len(ids)] = pad_id
         pad[i, 0, 0, :p - len(ids)] = -1e9
         x[i, p - len(ids):p] = torch.tensor(ids)
-    rows, mask = torch.arange(b), pad if len(set(map(len, prompts))) > 1 else None
+    mask = pad if len(set(map(len, prompts))) > 1 else None
     keep = torch.zeros_like(x, dtype=torch.bool)
+    time = torch.linspace(1, 1e-3, block_length + 1)
     for start in range(p, p + gen_length, block_length):
+        block = slice(start, start + block_length)
         keep[:] = False
-        keep[:, start:start + block_length] = True
-        for _ in range(block_length):
+        keep[:, block] = True
+        left = block_length
+        for step in range(block_length):
+            count = 1
+            if dream:
+                count = int(left * (1 - time[step + 1] / time[step])) if step + 1 < block_length else left
+            if count == 0:
+                continue
             prob = model(x, keep, mask).view(b, block_length, -1).softmax(-1)
             best, tok = prob.max(-1)
-            score = best if model.c["family"] == "llada" else (prob * (prob + 1e-10).log()).sum(-1)
-            score = score.masked_fill(x[:, start:start + block_length] != mask_id, float("-inf"))
-            pick = score.argmax(-1)
-            x[rows, start + pick] = tok[rows, pick]
+            score = (prob * (prob + 1e-10).log()).sum(-1) if dream else best
+            score = score.masked_fill(x[:, block] != mask_id, float("-inf"))
+            pick = score.topk(count, -1).indices
+            x[:, block] = x[:, block].scatter(1, pick, tok.gather(1, pick))
+            left -= count
     return x[:, p:].tolist()
