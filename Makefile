@@ -9,7 +9,7 @@ build: deps
 	@cmake --build --preset release
 
 demo: build
-	@scripts/demo.sh build/release/spa
+	@build/release/spa demo
 
 test: build
 	@ctest --preset release --parallel 2

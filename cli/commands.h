@@ -19,5 +19,6 @@ void AddCompare(CLI::App& app);
 void AddProfile(CLI::App& app);
 void AddServe(CLI::App& app);
 void AddChat(CLI::App& app);
+void AddDemo(CLI::App& app);
 
 }  // namespace spa::cli

@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough(false);
   app.footer("`spa COMMAND --help` explains a command and gives an example.");
-  for (const auto add : {spa::cli::AddGenerate, spa::cli::AddChat, spa::cli::AddServe, spa::cli::AddInspect, spa::cli::AddLogits,
+  for (const auto add : {spa::cli::AddGenerate, spa::cli::AddChat, spa::cli::AddServe, spa::cli::AddDemo, spa::cli::AddInspect, spa::cli::AddLogits,
                          spa::cli::AddConvert, spa::cli::AddQuantize, spa::cli::AddSynth,
                          spa::cli::AddProxy, spa::cli::AddBench, spa::cli::AddEval,
                          spa::cli::AddCompare, spa::cli::AddProfile}) {

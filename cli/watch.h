@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "cli/terminal.h"
 #include "engine/engine.h"
@@ -16,6 +17,8 @@ class Watch {
   Watch();
   // After a step of the generation.
   void Show(const Engine& engine, const Decoder& decoder);
+  // Puts these lines in the place of the last ones. On a terminal only.
+  void Draw(std::vector<std::string> lines);
   // Removes the picture; the caller prints the final text.
   void Finish();
 
