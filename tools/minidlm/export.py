@@ -8,9 +8,11 @@ import struct
 import torch
 
 import tasks
-from evaluate import GEN, generated, load, published, weights
+from evaluate import generated, load, published, weights
 from model import MiniDLM, generate
 from tokenizer import Tokenizer
+
+CANVAS, BLOCK = 64, 16        # holds the longest worked answer of every task
 
 NAMES = {
     "llada": {"wte": "model.transformer.wte.weight", "norm": "model.transformer.ln_f.weight",
@@ -88,7 +90,8 @@ def write(run, out, family):
     for name, doc in (("config.json", config(model, tok)),
                       ("tokenizer_config.json", {**tok.family["config"], "add_bos_token": False,
                                                  "tokenizer_class": "PreTrainedTokenizerFast",
-                                                 "chat_template": tok.family["template"]})):
+                                                 "chat_template": tok.family["template"]}),
+                      ("generation_config.json", {"gen_length": CANVAS, "block_length": BLOCK, "steps": CANVAS})):
         with open(os.path.join(part, name), "w") as f:
             json.dump(doc, f, indent=1)
             f.write("\n")
@@ -98,7 +101,7 @@ def write(run, out, family):
     print("exported step", s["step"], "to", out, flush=True)
 
 
-def goldens(run, out, family, names, count, bbh, block_length):
+def goldens(run, out, family, names, count, bbh):
     """One line per question, decoded alone in float32 and kept only where float64 gives the same tokens.
 
     With a folder of BBH files the questions are the published ones, else held-out generated ones."""
@@ -106,25 +109,26 @@ def goldens(run, out, family, names, count, bbh, block_length):
     tok = Tokenizer(os.path.join(run, "tokenizer.json"), family)
     exact = MiniDLM(model.c, model.vocab).double()
     exact.load_state_dict(model.state_dict())
+    stops = (tok.pad, tok.special[tok.family["end"]])
     path = os.path.join(out, "golden.jsonl")
     with open(path + ".tmp", "w") as f:
         for task in names:
             pairs = published(bbh, task) if bbh else generated(task, 3 * count)
             kept = tried = right = 0
-            gen_length = GEN.get(task, 64)
             for q, want in pairs:
                 if kept == count:
                     break
                 tried += 1
                 ids = tok.prompt(q)
-                o = generate(model, [ids], gen_length, block_length, tok.mask, tok.pad)[0]
-                if o != generate(exact, [ids], gen_length, block_length, tok.mask, tok.pad)[0]:
+                args = [ids], CANVAS, BLOCK, tok.mask, tok.pad, stops
+                o = generate(model, *args)[0]
+                if o != generate(exact, *args)[0]:
                     continue                                 # a near tie: rounding would decide
                 kept += 1
                 ok = tok.answer(o) == want.split("Answer: ")[-1].strip()
                 right += ok
-                f.write(json.dumps({"task": task, "prompt_ids": ids, "gen_length": gen_length,
-                                    "block_length": block_length, "output_ids": o, "target": want, "correct": ok},
+                f.write(json.dumps({"task": task, "prompt_ids": ids, "gen_length": CANVAS,
+                                    "block_length": BLOCK, "output_ids": o, "target": want, "correct": ok},
                                    separators=(",", ":")) + "\n")
             print("golden", task, "kept", kept, "of", tried, "right", right, flush=True)
     os.replace(path + ".tmp", path)
@@ -138,14 +142,13 @@ def main(argv=None):
     ap.add_argument("--golden", type=int, default=0, help="questions per task")
     ap.add_argument("--bbh", help="folder of BBH files for the goldens")
     ap.add_argument("--tasks", default=",".join(tasks.TASKS))
-    ap.add_argument("--block", type=int, default=16)
     ap.add_argument("--keep-weights", action="store_true", help="only write goldens")
     a = ap.parse_args(argv)
     torch.set_num_threads(1)
     if not a.keep_weights:
         write(a.run, a.out, a.family)
     if a.golden:
-        goldens(a.run, a.out, a.family, a.tasks.split(","), a.golden, a.bbh, a.block)
+        goldens(a.run, a.out, a.family, a.tasks.split(","), a.golden, a.bbh)
 
 
 if __name__ == "__main__":

@@ -43,27 +43,36 @@ def choose(run, family, count):
     os.replace(best + ".tmp", best)
 
 
+def convert(spa, folder, gguf):
+    subprocess.run([spa, "convert", folder, gguf], check=True)
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__)
-    ap.add_argument("--work", default="minidlm-work", help="folder for runs and checkpoints")
-    ap.add_argument("--models", default=os.path.join(HERE, "..", "..", "models"))
-    ap.add_argument("--steps", type=int, default=4200, help="of the LLaDA model")
+    ap.add_argument("--work", default="minidlm-work", help="folder for runs, checkpoints and the Hugging Face layout")
+    ap.add_argument("--models", default=os.path.join(HERE, "..", "..", "models"), help="where the GGUF files go")
+    ap.add_argument("--spa", default=os.path.join(HERE, "..", "..", "build", "release", "spa"))
+    ap.add_argument("--steps", type=int, default=6500, help="of the LLaDA model")
     ap.add_argument("--dream-steps", type=int, default=700, help="of its Dream twin, which starts from it")
     ap.add_argument("--held-out", type=int, default=30, help="generated problems per task to choose by")
     ap.add_argument("--golden", type=int, default=100, help="goldens per task")
     ap.add_argument("--bbh", help="folder of BBH files: goldens on published questions instead of generated ones")
     a = ap.parse_args()
     torch.set_num_threads(1)
-    first, second = os.path.join(a.work, "llada"), os.path.join(a.work, "dream")
-    train(first, "--family", "llada", "--steps", str(a.steps))
-    choose(first, "llada", a.held_out)
-    export.main([first, os.path.join(a.models, "minillada"), "--family", "llada"])
-    train(second, "--family", "dream", "--steps", str(a.dream_steps), "--grow", "0", "--lr", "0.008", "--adam-lr", "0.002",
-          "--init", os.path.join(first, "best.pt"))
-    choose(second, "dream", a.held_out)
-    export.main([second, os.path.join(a.models, "minidream"), "--family", "dream"])
-    for run, family, name in ((first, "llada", "minillada"), (second, "dream", "minidream")):
-        args = [run, os.path.join(a.models, name), "--family", family, "--keep-weights", "--golden", str(a.golden)]
+    runs = [(os.path.join(a.work, family), family, os.path.join(a.work, "hf", "mini" + family))
+            for family in ("llada", "dream")]
+    for run, family, folder in runs:
+        if family == "llada":
+            train(run, "--family", family, "--steps", str(a.steps))
+        else:
+            train(run, "--family", family, "--steps", str(a.dream_steps), "--grow", "0", "--lr", "0.008", "--adam-lr",
+                  "0.002", "--init", os.path.join(runs[0][0], "best.pt"))
+        choose(run, family, a.held_out)
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        export.main([run, folder, "--family", family])
+        convert(a.spa, folder, os.path.join(a.models, os.path.basename(folder) + ".gguf"))
+    for run, family, folder in runs:
+        args = [run, folder, "--family", family, "--keep-weights", "--golden", str(a.golden)]
         export.main(args + (["--bbh", a.bbh] if a.bbh else []))
 
 

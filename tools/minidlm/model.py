@@ -137,10 +137,11 @@ def plant_copying(model, mask_id):
 
 
 @torch.no_grad()
-def generate(model, prompts, gen_length, block_length, mask_id, pad_id):
+def generate(model, prompts, gen_length, block_length, mask_id, pad_id, stops=()):
     """Greedy decoding with as many steps as tokens. LLaDA settles the most probable token of the block at each
     step; Dream those of least entropy, as many as its time grid says (often none, then two). Prompts of different
-    lengths are padded on the left and the padding is not attended to; RoPE is relative, so this changes rounding only."""
+    lengths are padded on the left and the padding is not attended to; RoPE is relative, so this changes rounding only.
+    A single prompt ends early at a token of stops: once all before it is settled, what is still open is padding."""
     b, p, dream = len(prompts), max(map(len, prompts)), model.c["family"] == "dream"
     x = torch.full((b, p + gen_length), mask_id)
     pad = torch.zeros(b, 1, 1, p + gen_length, dtype=model.wte.dtype)
@@ -169,4 +170,7 @@ def generate(model, prompts, gen_length, block_length, mask_id, pad_id):
             pick = score.topk(count, -1).indices
             x[:, block] = x[:, block].scatter(1, pick, tok.gather(1, pick))
             left -= count
+            if b == 1 and any(t in stops for t in x[0, p:p + (x[0, p:] == mask_id).int().argmax()].tolist()):
+                x[0, p:] = x[0, p:].masked_fill(x[0, p:] == mask_id, pad_id)
+                return x[:, p:].tolist()
     return x[:, p:].tolist()
