@@ -44,10 +44,6 @@ std::vector<std::string> ReadKeys(const Flags& flags) {
   return keys;
 }
 
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 std::vector<std::string> Examples(const Flags& flags) {
   if (!flags.model.model.empty()) {
     return {"Why is the sky blue?", "Write a haiku about the sea.",
@@ -100,7 +96,7 @@ void Run(Flags flags) {
     };
   }
   {
-    // What the default cache needs is computed now, not in the first request.
+    // Proxies that must be computed are, with a progress bar; the server then finds them on disk.
     ProgressBar bar;
     engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
     engine->PrepareCache(options.cache);

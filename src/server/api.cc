@@ -18,6 +18,7 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
 constexpr size_t kMaxMessages = 1024;
+constexpr size_t kMaxDepth = 32;
 
 std::string Dump(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -25,6 +26,27 @@ std::string Dump(const OrderedJson& json) {
 
 [[noreturn]] void Refuse(const std::string& param, const std::string& message) {
   throw ApiError(400, "invalid_request_error", message, param);
+}
+
+// How deep lists and objects are nested. Values are copied and destroyed level by level, so depth
+// must be bounded before a body is parsed.
+size_t Depth(std::string_view json) {
+  size_t depth = 0, deepest = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return deepest;
 }
 
 // The members of a body, read one by one; what nobody asked for is refused at the end, so that a
@@ -69,6 +91,13 @@ class Fields {
     if (value == nullptr) return {};
     if (!value->is_string()) Refuse(name, fmt::format("'{}' must be a string", name));
     return value->get<std::string>();
+  }
+  std::optional<std::string> OneOf(const std::string& name, const std::vector<std::string>& values) {
+    const auto text = Text(name);
+    if (text && std::ranges::find(values, *text) == values.end()) {
+      Refuse(name, fmt::format("'{}' must be one of {}", name, fmt::join(values, ", ")));
+    }
+    return text;
   }
   // A field of the API that this server has only in its neutral form.
   void Only(const std::string& name, const std::vector<Json>& neutral) {
@@ -137,6 +166,10 @@ std::vector<TokenId> ReadMessages(Fields& fields, const Engine& engine) {
       Refuse("messages", "a message must be an object with a role");
     }
     messages.push_back({item["role"].get<std::string>(), ReadContent(item)});
+    const std::vector<std::string> roles = {"system", "developer", "user", "assistant"};
+    if (std::ranges::find(roles, messages.back().role) == roles.end()) {
+      Refuse("messages", fmt::format("a message's role must be one of {}", fmt::join(roles, ", ")));
+    }
   }
   // A conversation that ends with the assistant's words goes on from there.
   std::string begun;
@@ -209,6 +242,10 @@ CacheSpec ReadCache(Fields& fields, const CacheSpec& standard) {
       Refuse("cache_options", fmt::format("the cache option '{}' must be a plain value", key));
     }
     spec.options[key] = value.is_string() ? value.get<std::string>() : value.dump();
+    // Files of this machine are the server's business.
+    if (key == "profile" && spec.options[key] != "auto" && spec.options[key] != "off") {
+      Refuse("cache_options", "the cache option 'profile' may be auto or off in a request");
+    }
   }
   return spec;
 }
@@ -223,15 +260,15 @@ DecodeOptions ReadDecode(Fields& fields, const Engine& engine, const ApiLimits& 
   const auto first = fields.Count("max_completion_tokens", 1, most);
   const auto second = fields.Count("max_tokens", 1, most);
   *max_tokens = first.value_or(second.value_or(std::min(standard.gen_length, most)));
-  choices.block_length = fields.Count("block_length", 1, most);
+  choices.block_length = fields.Count("block_length", 1, *max_tokens);
   // The canvas has whole blocks; what is too much is not returned.
   const bool blocks = standard.block_length < standard.gen_length;
   const size_t block = choices.block_length.value_or(blocks ? standard.block_length : *max_tokens);
   choices.gen_length = (*max_tokens + block - 1) / block * block;
   choices.block_length = std::min(block, *choices.gen_length);
   choices.steps = fields.Count("steps", 1, *choices.gen_length);
-  choices.order = fields.Text("remasking");
-  if (const auto alg = fields.Text("alg")) choices.order = alg;
+  choices.order = fields.OneOf("remasking", OrderNames());
+  if (const auto alg = fields.OneOf("alg", OrderNames())) choices.order = alg;
   choices.temperature = fields.Number("temperature", 0.0, 100.0);
   choices.top_p = fields.Number("top_p", 0.0, 1.0);
   choices.top_k = fields.Count("top_k", 0, 1u << 30);
@@ -239,8 +276,9 @@ DecodeOptions ReadDecode(Fields& fields, const Engine& engine, const ApiLimits& 
   choices.cfg_scale = fields.Number("cfg_scale", 0.0, 100.0);
   choices.threshold = fields.Number("threshold", 0.0, 1.0);
   choices.factor = fields.Number("threshold_factor", 0.0, 100.0);
-  choices.eos_rule = fields.Text("eos");
+  choices.eos_rule = fields.OneOf("eos", EosRuleNames());
   if (const auto seed = fields.Number("seed", -0x1p53, 0x1p53)) {
+    if (*seed != std::floor(*seed)) Refuse("seed", "'seed' must be a whole number");
     choices.seed = static_cast<uint64_t>(static_cast<int64_t>(*seed));
   }
   try {
@@ -383,6 +421,10 @@ std::string ApiError::Body() const {
 ApiRequest ParseApiRequest(Route route, std::string_view body, const Engine& engine,
                            const std::string& model_id, const CacheSpec& default_cache,
                            const ApiLimits& limits) {
+  if (Depth(body) > kMaxDepth) {
+    throw ApiError(400, "invalid_request_error",
+                   fmt::format("the body is nested more than {} levels deep", kMaxDepth));
+  }
   const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     throw ApiError(400, "invalid_request_error", "the body is not a JSON object");
@@ -397,8 +439,8 @@ ApiRequest ParseApiRequest(Route route, std::string_view body, const Engine& eng
 
 ApiError ErrorOf(const Event& end) {
   switch (end.ending) {
-    case Ending::kInvalid:
-      return ApiError(400, "invalid_request_error", end.text);
+    case Ending::kInvalid:  // only a cache looks at its options this late
+      return ApiError(400, "invalid_request_error", end.text, "cache_options");
     case Ending::kTimeout:
       return ApiError(504, "timeout_error", end.text);
     case Ending::kShutdown:

@@ -49,27 +49,32 @@ void AddressAndPort(const sockaddr_storage& address, std::string& ip, int& port)
   ip = text;
 }
 
+// How often a wait looks whether the server closes.
+constexpr int kSliceMs = 200;
+
 class Connection : public httplib::Stream {
  public:
-  Connection(int socket, const ListenerLimits& limits) : socket_(socket), limits_(limits) {}
+  Connection(int socket, const ListenerLimits& limits, const std::atomic<bool>& closing)
+      : socket_(socket), limits_(limits), closing_(closing) {}
 
-  // A new request may begin: its time and size count from here.
-  void Reset() {
+  // A new request begins: its time and size count from here.
+  void BeginRequest() {
     read_until_ = Clock::now() + limits_.read_time;
-    bytes_left_ = limits_.head_bytes + limits_.body_bytes;
+    bytes_left_ = limits_.head_bytes;
+    keep_open_ = false;
   }
+  void AllowBody() { bytes_left_ += limits_.body_bytes; }
+  void KeepOpen() { keep_open_ = true; }
+  bool keep_open() const { return keep_open_; }
 
   bool is_readable() const override { return Poll(socket_, POLLIN, 0); }
-  // The library gives up on a stream that is not writable: a slow reader gets its time.
-  bool is_writable() const override {
-    const int patience = MillisecondsUntil(Clock::now() + limits_.write_time);
-    return !PeerGone(socket_) && Poll(socket_, POLLOUT, patience);
-  }
+  // The library gives up on a stream that is not writable; write() gives a slow reader its time.
+  bool is_writable() const override { return !PeerGone(socket_); }
 
   ssize_t read(char* data, size_t size) override {
     // The parser reads byte by byte; the socket is read in larger pieces.
     if (begin_ == end_) {
-      if (bytes_left_ == 0 || !Poll(socket_, POLLIN, MillisecondsUntil(read_until_))) return -1;
+      if (bytes_left_ == 0 || !Wait(POLLIN, read_until_)) return -1;
       const ssize_t got = recv(socket_, buffer_, std::min(sizeof buffer_, bytes_left_), 0);
       if (got <= 0) return got;
       begin_ = 0;
@@ -85,7 +90,7 @@ class Connection : public httplib::Stream {
     const auto until = Clock::now() + limits_.write_time;
     size_t sent = 0;
     while (sent < size) {
-      if (!Poll(socket_, POLLOUT, MillisecondsUntil(until))) return -1;
+      if (!Wait(POLLOUT, until)) return -1;
       const ssize_t count =
           send(socket_, data + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return -1;
@@ -109,22 +114,44 @@ class Connection : public httplib::Stream {
   }
   socket_t socket() const override { return socket_; }
 
-  bool HasInput() const { return begin_ != end_ || is_readable(); }
+  // Waits for the first byte of a request.
+  bool WaitForRequest() {
+    return begin_ != end_ || Wait(POLLIN, Clock::now() + limits_.idle_time);
+  }
+  bool Gone() const { return PeerGone(socket_); }
+
+  // Ends our side and reads what the peer still sends for a moment: closing at once would take an
+  // answer back that it has not read yet.
+  void Close() {
+    shutdown(socket_, SHUT_WR);
+    const auto until = Clock::now() + std::chrono::milliseconds(500);
+    while (Poll(socket_, POLLIN, MillisecondsUntil(until)) &&
+           recv(socket_, buffer_, sizeof buffer_, 0) > 0 && Clock::now() < until) {
+    }
+    close(socket_);
+  }
 
  private:
+  // False when the time is up or the server closes.
+  bool Wait(short events, Clock::time_point until) const {
+    while (!Poll(socket_, events, std::min(kSliceMs, MillisecondsUntil(until)))) {
+      if (closing_ || Clock::now() >= until) return false;
+    }
+    return true;
+  }
+
   int socket_;
   const ListenerLimits& limits_;
+  const std::atomic<bool>& closing_;
   Clock::time_point read_until_;
   size_t bytes_left_ = 0;
+  bool keep_open_ = false;
   char buffer_[4096];
   size_t begin_ = 0, end_ = 0;
 };
 
 // The library runs a connection on one thread from its first byte to its last.
-thread_local int current_socket = -1;
-
-// How often an idle connection looks whether the server closes.
-constexpr int kIdlePollMs = 200;
+thread_local Connection* current = nullptr;
 
 }  // namespace
 
@@ -155,24 +182,28 @@ void Listener::Close() {
   stop();
 }
 
-bool Listener::ClientGone() { return current_socket >= 0 && PeerGone(current_socket); }
+bool Listener::ClientGone() { return current != nullptr && current->Gone(); }
+
+void Listener::AllowBody() {
+  if (current != nullptr) current->AllowBody();
+}
+
+void Listener::KeepOpen() {
+  if (current != nullptr) current->KeepOpen();
+}
 
 bool Listener::process_and_close_socket(socket_t socket) {
-  current_socket = socket;
-  Connection connection(socket, limits_);
+  Connection connection(socket, limits_, closing_);
+  current = &connection;
   bool served = true, closed = false;
-  while (served && !closed && !closing_) {
-    const auto idle_until = Clock::now() + limits_.idle_time;
-    while (!connection.HasInput() && !closing_ && Clock::now() < idle_until) {
-      Poll(socket, POLLIN, kIdlePollMs);
-    }
-    if (!connection.HasInput()) break;
-    connection.Reset();
+  do {
+    if (!connection.WaitForRequest()) break;
+    connection.BeginRequest();
+    if (on_request) on_request();
     served = process_request(connection, closing_, closed, {});
-  }
-  current_socket = -1;
-  shutdown(socket, SHUT_RDWR);
-  close(socket);
+  } while (served && !closed && connection.keep_open() && !closing_);
+  current = nullptr;
+  connection.Close();
   return served;
 }
 

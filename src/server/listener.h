@@ -4,7 +4,9 @@
 
 #include <httplib.h>
 
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <string>
 
 namespace spa {
@@ -14,7 +16,7 @@ struct ListenerLimits {
   size_t body_bytes = 8 << 20;
   size_t head_bytes = 64 << 10;
   std::chrono::seconds read_time{30};    // for a whole request
-  std::chrono::seconds idle_time{30};    // between requests on one connection
+  std::chrono::seconds idle_time{5};     // before a connection's next request: it holds a thread
   std::chrono::seconds write_time{30};   // for a client that does not read
 };
 
@@ -27,8 +29,17 @@ class Listener : public httplib::Server {
   // No new connections and no further requests on those that are open.
   void Close();
 
-  // Whether the client of the request being handled on this thread has gone away.
+  // Called on the connection's thread before a request is read.
+  std::function<void()> on_request;
+
+  // For the handlers of the request on this thread:
+  // whether its client has gone away;
   static bool ClientGone();
+  // its head is fine, its body may come;
+  static void AllowBody();
+  // it was read to its last byte, so that the next one can follow on the same connection. Anything
+  // else closes it: what is left over must not be taken for a request.
+  static void KeepOpen();
 
  private:
   bool process_and_close_socket(socket_t socket) override;

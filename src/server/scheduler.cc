@@ -16,8 +16,12 @@ constexpr size_t kMaxFactories = 32;
 
 }  // namespace
 
-Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, Metrics& metrics)
-    : engine_(engine), options_(options), metrics_(metrics), thread_([this] { Loop(); }) {}
+Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, const CacheSpec& cache,
+                     Metrics& metrics)
+    : engine_(engine), options_(options), metrics_(metrics) {
+  Factory(cache);
+  thread_ = std::thread([this] { Loop(); });
+}
 
 Scheduler::~Scheduler() {
   Drain(std::chrono::milliseconds(0));
@@ -59,6 +63,7 @@ void Scheduler::Loop() {
     {
       std::unique_lock lock(mutex_);
       busy_ = !running_.empty();
+      metrics_.SetRunning(running_.size());
       if (!busy_ && waiting_.empty()) idle_.notify_all();
       wake_.wait(lock, [&] { return busy_ || !waiting_.empty() || stop_; });
       Sweep(waiting_);

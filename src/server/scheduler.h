@@ -41,8 +41,10 @@ struct SchedulerOptions {
 
 class Scheduler {
  public:
-  // Engine and metrics must outlive the scheduler; nobody else may run the engine meanwhile.
-  Scheduler(Engine& engine, const SchedulerOptions& options, Metrics& metrics);
+  // Engine and metrics must outlive the scheduler; nobody else may run the engine meanwhile. What
+  // `cache` needs is prepared here, not in the first request.
+  Scheduler(Engine& engine, const SchedulerOptions& options, const CacheSpec& cache,
+            Metrics& metrics);
   ~Scheduler();
 
   enum class Admission { kAccepted, kQueueFull, kDraining };

@@ -40,6 +40,12 @@ bool SameKey(std::string_view given, std::string_view key) {
   return difference == 0;
 }
 
+// "[::1]:8080" -> "::1"
+std::string HostName(const std::string& host) {
+  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
+  return host.substr(0, host.find(':'));
+}
+
 bool IsPublic(const std::string& path) {
   return path == "/" || path == "/health" || path == "/v1/health" || path == "/favicon.ico";
 }
@@ -79,6 +85,10 @@ bool Finished(const Event& end) {
 
 }  // namespace
 
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 std::string_view EmbeddedPage() {
   return {spa_embedded_page_begin,
           static_cast<size_t>(spa_embedded_page_end - spa_embedded_page_begin)};
@@ -87,7 +97,7 @@ std::string_view EmbeddedPage() {
 Server::Server(Engine& engine, const ServerOptions& options)
     : engine_(engine),
       options_(options),
-      scheduler_(engine, options.scheduler, metrics_),
+      scheduler_(engine, options.scheduler, options.cache, metrics_),
       listener_(options.listener) {
   engine.tokenizer();  // throws if there is none
   AddRoutes();
@@ -112,20 +122,34 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
 }
 
 void Server::AddRoutes() {
-  listener_.set_pre_routing_handler([this](const Request& http, Response& out) {
+  listener_.on_request = [this] {
     current = {.start = Clock::now(), .id = fmt::format("{:08x}", ++num_requests_), .more = {}};
+  };
+  listener_.set_pre_routing_handler([this](const Request& http, Response& out) {
     out.set_header("x-request-id", current.id);
+    // A part of an answer is of no use to anybody, and a thousand parts of the page are an attack.
+    const_cast<Request&>(http).ranges.clear();
     try {
+      CheckHead(http);
       CheckOrigin(http, out);
       if (http.method == "OPTIONS") {  // asked before the key is known
         out.status = 204;
         return httplib::Server::HandlerResponse::Handled;
       }
       CheckKey(http);
+      Listener::AllowBody();
       return httplib::Server::HandlerResponse::Unhandled;
     } catch (const ApiError& error) {
       Send(out, error);
       return httplib::Server::HandlerResponse::Handled;
+    }
+  });
+  listener_.set_expect_100_continue_handler([this](const Request& http, Response&) {
+    try {
+      CheckHead(http);
+      return 100;
+    } catch (const ApiError&) {
+      return 417;
     }
   });
   listener_.set_logger([this](const Request& http, const Response& out) { Log(http, out); });
@@ -145,7 +169,13 @@ void Server::AddRoutes() {
   listener_.set_exception_handler([](const Request&, Response& out, std::exception_ptr) {
     Send(out, ApiError(500, "server_error", "the server made a mistake"));
   });
-  listener_.Get("/", [](const Request&, Response& out) {
+  const auto get = [this](const char* path, const httplib::Server::Handler& handler) {
+    listener_.Get(path, [handler](const Request& http, Response& out) {
+      handler(http, out);
+      Listener::KeepOpen();
+    });
+  };
+  get("/", [](const Request&, Response& out) {
     // Nothing but what the page carries itself may run, and nothing may frame it.
     out.set_header("Content-Security-Policy",
                    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
@@ -155,23 +185,23 @@ void Server::AddRoutes() {
     out.set_content(page.data(), page.size(), "text/html; charset=utf-8");
   });
   for (const char* path : {"/health", "/v1/health"}) {
-    listener_.Get(path, [this](const Request&, Response& out) {
+    get(path, [this](const Request&, Response& out) {
       if (scheduler_.draining()) {
         return Send(out, ApiError(503, "unavailable_error", "the server is shutting down"));
       }
       out.set_content(R"({"status":"ok"})", "application/json");
     });
   }
-  listener_.Get("/metrics", [this](const Request&, Response& out) {
+  get("/metrics", [this](const Request&, Response& out) {
     out.set_content(metrics_.Text(), "text/plain; version=0.0.4");
   });
-  listener_.Get("/props", [this](const Request&, Response& out) {
+  get("/props", [this](const Request&, Response& out) {
     out.set_content(PropsBody(), "application/json");
   });
-  listener_.Get("/v1/models", [this](const Request&, Response& out) {
+  get("/v1/models", [this](const Request&, Response& out) {
     out.set_content(ModelsBody(true), "application/json");
   });
-  listener_.Get(R"(/v1/models/(.+))", [this](const Request& http, Response& out) {
+  get(R"(/v1/models/(.+))", [this](const Request& http, Response& out) {
     if (http.matches[1] != options_.model_id) {
       return Send(out, ApiError(404, "invalid_request_error", "there is no such model", "model",
                                 "model_not_found"));
@@ -179,9 +209,21 @@ void Server::AddRoutes() {
     out.set_content(ModelsBody(false), "application/json");
   });
   const auto post = [this](const char* path, Route route) {
-    listener_.Post(path, [this, route](const Request& http, Response& out) {
+    listener_.Post(path, [this, route](const Request&, Response& out,
+                                       const httplib::ContentReader& read) {
+      std::string body;
+      const bool whole = read([&](const char* data, size_t size) {
+        body.append(data, size);
+        return body.size() <= options_.listener.body_bytes;
+      });
+      if (!whole) {
+        const bool large = body.size() > options_.listener.body_bytes || out.status == 413;
+        return Send(out, large ? ApiError(413, "invalid_request_error", "the body is too large")
+                               : ApiError(400, "invalid_request_error", "the body is not complete"));
+      }
+      Listener::KeepOpen();
       try {
-        Complete(route, http, out);
+        Complete(route, body, out);
       } catch (const ApiError& error) {
         Send(out, error);
       }
@@ -191,11 +233,39 @@ void Server::AddRoutes() {
   post("/v1/completions", Route::kCompletion);
 }
 
+void Server::CheckHead(const Request& http) const {
+  const std::string encoding = http.get_header_value("Transfer-Encoding");
+  const size_t lengths = http.get_header_value_count("Content-Length");
+  const std::string length = http.get_header_value("Content-Length");
+  if (!encoding.empty() && encoding != "chunked") {
+    throw ApiError(501, "not_supported_error", "bodies are taken plain or in chunks");
+  }
+  const bool digits = std::ranges::all_of(length, [](char c) { return c >= '0' && c <= '9'; });
+  if (lengths > 1 || !digits || (lengths == 1 && (length.empty() || !encoding.empty()))) {
+    throw ApiError(400, "invalid_request_error", "the length of the body is not clear");
+  }
+  const bool wants_body = http.method == "POST" || http.method == "PUT" || http.method == "PATCH";
+  if (wants_body && lengths == 0 && encoding.empty()) {
+    throw ApiError(411, "invalid_request_error", "a body needs a Content-Length");
+  }
+  if (!wants_body && (!encoding.empty() || (lengths == 1 && length != "0"))) {
+    throw ApiError(400, "invalid_request_error", "this request has no body");
+  }
+  if (length.size() > 18 || (lengths == 1 && std::stoull(length) > options_.listener.body_bytes)) {
+    throw ApiError(413, "invalid_request_error", "the body is too large");
+  }
+}
+
 void Server::CheckOrigin(const Request& http, Response& out) const {
-  // A page of another host must not use a visitor's browser to reach this server.
+  // A page of another host must not use a visitor's browser to reach this server, whether it says
+  // so or pretends that its name is ours.
+  const std::string host = http.get_header_value("Host");
+  if (options_.api_keys.empty() && IsLoopback(options_.host) && !host.empty() &&
+      !IsLoopback(HostName(host)) && HostName(host) != options_.host) {
+    throw ApiError(403, "permission_error", "this server is for its own machine: see --host");
+  }
   const std::string origin = http.get_header_value("Origin");
   if (!origin.empty()) {
-    const std::string host = http.get_header_value("Host");
     const bool own = origin == "http://" + host || origin == "https://" + host;
     const bool allowed = std::ranges::find(options_.origins, origin) != options_.origins.end() ||
                          std::ranges::find(options_.origins, "*") != options_.origins.end();
@@ -223,8 +293,8 @@ void Server::CheckKey(const Request& http) const {
   }
 }
 
-void Server::Complete(Route route, const Request& http, Response& out) {
-  ApiRequest request = ParseApiRequest(route, http.body, engine_, options_.model_id,
+void Server::Complete(Route route, const std::string& body, Response& out) {
+  ApiRequest request = ParseApiRequest(route, body, engine_, options_.model_id,
                                        options_.cache, options_.limits);
   if (options_.request_time.count() > 0) {
     for (GenerationTask& task : request.tasks) task.deadline = current.start + options_.request_time;
@@ -369,7 +439,7 @@ void Server::Log(const Request& http, const Response& out) {
   if (!options_.log) return;
   OrderedJson line = {{"time", std::time(nullptr)},
                       {"id", current.id},
-                      {"method", http.method},
+                      {"method", known ? http.method : "other"},
                       {"path", known ? http.path : "other"},
                       {"status", out.status},
                       {"ms", std::round(seconds * 1e4) / 10}};

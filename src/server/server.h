@@ -51,10 +51,11 @@ class Server {
   using Response = httplib::Response;
 
   void AddRoutes();
-  // Both throw ApiError.
+  // All throw ApiError. A head must say clearly how long its body is, and that must be allowed.
+  void CheckHead(const Request& http) const;
   void CheckOrigin(const Request& http, Response& out) const;
   void CheckKey(const Request& http) const;
-  void Complete(Route route, const Request& http, Response& out);
+  void Complete(Route route, const std::string& body, Response& out);
   // Waits for all choices and answers with one body.
   void Collect(const ApiRequest& request, const std::shared_ptr<Mailbox>& mailbox, Response& out);
   void Stream(const ApiRequest& request, const std::shared_ptr<Mailbox>& mailbox, Response& out);
@@ -72,6 +73,8 @@ class Server {
   int port_ = 0;
   std::thread thread_;
 };
+
+bool IsLoopback(const std::string& host);
 
 // The page served at /, compiled into the program.
 std::string_view EmbeddedPage();
