@@ -56,6 +56,12 @@ void Send(httplib::Response& out, const ApiError& error) {
   if (error.status == 401) out.set_header("WWW-Authenticate", "Bearer");
 }
 
+// The request was not read to its end: the connection closes behind this answer.
+void SendAndClose(httplib::Response& out, const ApiError& error) {
+  Send(out, error);
+  out.set_header("Connection", "close");
+}
+
 std::string SseEvent(const std::string& json) { return "data: " + json + "\n\n"; }
 
 void AddStats(const GenerationStats& stats, const char* ending) {
@@ -140,7 +146,7 @@ void Server::AddRoutes() {
       Listener::AllowBody();
       return httplib::Server::HandlerResponse::Unhandled;
     } catch (const ApiError& error) {
-      Send(out, error);
+      SendAndClose(out, error);
       return httplib::Server::HandlerResponse::Handled;
     }
   });
@@ -156,14 +162,14 @@ void Server::AddRoutes() {
   listener_.set_error_handler([](const Request&, Response& out) {
     if (!out.body.empty()) return;
     if (out.status == 404) {
-      Send(out, ApiError(404, "invalid_request_error",
+      SendAndClose(out, ApiError(404, "invalid_request_error",
                          "there is nothing here: the API is at /v1/chat/completions, "
                          "/v1/completions and /v1/models",
                          {}, "unknown_url"));
     } else if (out.status == 413) {
-      Send(out, ApiError(413, "invalid_request_error", "the body is too large"));
+      SendAndClose(out, ApiError(413, "invalid_request_error", "the body is too large"));
     } else {
-      Send(out, ApiError(out.status, "invalid_request_error", "this is not a request we understand"));
+      SendAndClose(out, ApiError(out.status, "invalid_request_error", "this is not a request we understand"));
     }
   });
   listener_.set_exception_handler([](const Request&, Response& out, std::exception_ptr) {
@@ -218,8 +224,9 @@ void Server::AddRoutes() {
       });
       if (!whole) {
         const bool large = body.size() > options_.listener.body_bytes || out.status == 413;
-        return Send(out, large ? ApiError(413, "invalid_request_error", "the body is too large")
-                               : ApiError(400, "invalid_request_error", "the body is not complete"));
+        return SendAndClose(
+            out, large ? ApiError(413, "invalid_request_error", "the body is too large")
+                       : ApiError(400, "invalid_request_error", "the body is not complete"));
       }
       Listener::KeepOpen();
       try {
@@ -239,6 +246,9 @@ void Server::CheckHead(const Request& http) const {
   const std::string length = http.get_header_value("Content-Length");
   if (!encoding.empty() && encoding != "chunked") {
     throw ApiError(501, "not_supported_error", "bodies are taken plain or in chunks");
+  }
+  if (http.get_header_value("Content-Type").starts_with("multipart/")) {
+    throw ApiError(415, "invalid_request_error", "the body must be JSON");
   }
   const bool digits = std::ranges::all_of(length, [](char c) { return c >= '0' && c <= '9'; });
   if (lengths > 1 || !digits || (lengths == 1 && (length.empty() || !encoding.empty()))) {
