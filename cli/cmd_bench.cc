@@ -196,12 +196,12 @@ nlohmann::ordered_json ToJson(const std::vector<KernelResult>& kernels, double p
   nlohmann::ordered_json json;
   json["fma_peak_gflops"] = peak;
   json["read_bandwidth_gb"] = bandwidth;
-  json["kernels"] = nlohmann::json::array();
+  json["kernels"] = nlohmann::ordered_json::array();
   for (const KernelResult& r : kernels) {
     json["kernels"].push_back({{"name", r.name}, {"type", r.type}, {"m", r.m}, {"n", r.n},
                                {"k", r.k}, {"gops", r.gops}, {"ratio", r.gops / peak}});
   }
-  json["caches"] = nlohmann::json::array();
+  json["caches"] = nlohmann::ordered_json::array();
   for (const CacheResult& r : caches) {
     nlohmann::ordered_json phases;
     for (size_t p = 0; p < kPhaseNames.size(); ++p) phases[std::string(kPhaseNames[p])] = r.phases[p];
@@ -314,34 +314,34 @@ void Run(const Flags& flags) {
 
 }  // namespace
 
-void AddBench(CLI::App& app) {
+void AddBench(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("bench", "Measure steps, phases and kernels");
-  command->add_flag("--kernels", flags->kernels,
-                    "Rate of each kernel beside the FMA peak and the read bandwidth");
-  command->add_option("--shape", flags->shape,
-                      "Random weights in this shape instead of a model: llada-8b, dream-7b");
-  command->add_option("--layers", flags->layers, "Layers of the shape (default 4)");
-  command->add_option("--type", flags->type, "Type of the shape's matrices (default Q4_0)");
-  command->add_option("--caches", flags->caches,
-                      "Caches to measure, with options as spa:rank=64:scope=all (default none,spa)");
-  command->add_option("--prompt", flags->prompt, "Prompt tokens (default 256)")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--gen", flags->gen, "Tokens of the canvas (default 256)")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--block", flags->block, "Block length (default 32)")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--steps", flags->steps, "Steps measured after the first (default 8)")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--repeat", flags->repeat, "Runs; the best counts (default 3)")
-      ->check(CLI::Range(1, 1000));
-  command->add_flag("--json", flags->json, "Print one JSON object");
-  flags->model.Add(*command);
-  command->footer(
+  Command command = line.Add("bench", "Measure steps, phases and kernels");
+  command.Add("--kernels", flags->kernels,
+              "Rate of each kernel beside the FMA peak and the read bandwidth");
+  command.Add("--shape", flags->shape,
+              "Random weights in this shape instead of a model: llada-8b, dream-7b");
+  command.Add("--layers", flags->layers, "Layers of the shape (default 4)");
+  command.Add("--type", flags->type, "Type of the shape's matrices (default Q4_0)");
+  command.Add("--caches", flags->caches,
+              "Caches to measure, with options as spa:rank=64:scope=all (default none,spa)");
+  command.Add("--prompt", flags->prompt, "Prompt tokens (default 256)")
+      .Between(1, 1 << 20);
+  command.Add("--gen", flags->gen, "Tokens of the canvas (default 256)")
+      .Between(1, 1 << 20);
+  command.Add("--block", flags->block, "Block length (default 32)")
+      .Between(1, 1 << 20);
+  command.Add("--steps", flags->steps, "Steps measured after the first (default 8)")
+      .Between(1, 1 << 20);
+  command.Add("--repeat", flags->repeat, "Runs; the best counts (default 3)")
+      .Between(1, 1000);
+  command.Add("--json", flags->json, "Print one JSON object");
+  flags->model.Add(command);
+  command.Footer(
       "Examples:\n"
       "  spa bench --kernels\n"
       "  spa bench --shape llada-8b --layers 4 --prompt 256 --gen 256 --caches none,spa");
-  command->callback([flags] { Run(*flags); });
+  command.Action([flags] { Run(*flags); });
 }
 
 }  // namespace spa::cli

@@ -228,20 +228,20 @@ class Chat {
 
 }  // namespace
 
-void AddChat(CLI::App& app) {
+void AddChat(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   flags->cache.name = "spa";
-  CLI::App* command = app.add_subcommand("chat", "Talk to the model in the terminal");
-  command->add_option("--system", flags->system, "System message")->type_name("TEXT");
-  flags->model.Add(*command);
-  flags->decode.Add(*command);
-  flags->cache.Add(*command);
-  command->footer(
+  Command command = line.Add("chat", "Talk to the model in the terminal");
+  command.Add("--system", flags->system, "System message").Type("TEXT");
+  flags->model.Add(command);
+  flags->decode.Add(command);
+  flags->cache.Add(command);
+  command.Footer(
       "Examples:\n"
       "  spa chat\n"
       "  spa chat -m LLaDA-8B-Instruct-Q4_0.gguf -n 256 --threshold 0.9\n"
       "  echo 'not ( True ) is' | spa chat");
-  command->callback([flags] {
+  command.Action([flags] {
     const auto engine = flags->model.Load();
     Chat(*engine, *flags).Run();
   });

@@ -147,45 +147,45 @@ void Run(const Flags& flags) {
 
 }  // namespace
 
-void AddCompare(CLI::App& app) {
+void AddCompare(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("compare", "Run every cache on the same prompts");
+  Command command = line.Add("compare", "Run every cache on the same prompts");
   std::vector<std::string> names;
   for (const CacheInfo& info : Caches()) names.push_back(info.name);
-  command->add_option("--caches", flags->caches,
-                      fmt::format("Caches, with options as NAME:key=value (default: all): {}",
-                                  fmt::join(names, ", ")))
-      ->type_name("A,B,...");
-  command->add_option("--data", flags->data,
-                      "Files with questions and answers (default: a few built-in questions)")
-      ->type_name("FILE...");
-  command->add_option("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
-      ->type_name("NAME");
-  command->add_option("--extract", flags->fields.extract,
-                      "Regular expression that finds the answer (see spa eval)")
-      ->type_name("REGEX");
-  command->add_option("--prompts", flags->prompts, "File with a prompt per line, without answers")
-      ->type_name("FILE");
-  command->add_option("--limit", flags->limit, "Questions per file, 0 for all (default 20)")
-      ->type_name("N");
-  command->add_option("--batch", flags->batch, "Prompts decoded together (default 1)")
-      ->check(CLI::Range(1, 1024))->type_name("N");
-  command->add_flag("--parallel", flags->parallel,
-                    "Add rows with parallel decoding (threshold 0.9)");
-  command->add_flag("--ablation", flags->ablation,
-                    "The ablation of SPA-Cache: identifiers, ranks, budgets, cached update or output");
-  command->add_flag("--markdown", flags->markdown, "Print the table in Markdown");
-  command->add_option("--report", flags->report, "Write an HTML page with plots")
-      ->type_name("FILE");
-  command->add_flag("--json", flags->json, "Print one JSON object");
-  flags->model.Add(*command);
-  flags->decode.Add(*command);
-  command->footer(
+  command.Add("--caches", flags->caches,
+              fmt::format("Caches, with options as NAME:key=value (default: all): {}",
+                          fmt::join(names, ", ")))
+      .Type("A,B,...");
+  command.Add("--data", flags->data,
+              "Files with questions and answers (default: a few built-in questions)")
+      .Type("FILE...");
+  command.Add("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
+      .Type("NAME");
+  command.Add("--extract", flags->fields.extract,
+              "Regular expression that finds the answer (see spa eval)")
+      .Type("REGEX");
+  command.Add("--prompts", flags->prompts, "File with a prompt per line, without answers")
+      .Type("FILE");
+  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 20)")
+      .Type("N");
+  command.Add("--batch", flags->batch, "Prompts decoded together (default 1)")
+      .Between(1, 1024).Type("N");
+  command.Add("--parallel", flags->parallel,
+              "Add rows with parallel decoding (threshold 0.9)");
+  command.Add("--ablation", flags->ablation,
+              "The ablation of SPA-Cache: identifiers, ranks, budgets, cached update or output");
+  command.Add("--markdown", flags->markdown, "Print the table in Markdown");
+  command.Add("--report", flags->report, "Write an HTML page with plots")
+      .Type("FILE");
+  command.Add("--json", flags->json, "Print one JSON object");
+  flags->model.Add(command);
+  flags->decode.Add(command);
+  command.Footer(
       "Examples:\n"
       "  spa compare --caches none,spa,spa:rho-peak=0.5 --parallel\n"
       "  spa compare --data bbh/navigate.json bbh/web_of_lies.json --limit 0 --report caches.html\n"
       "  spa compare --ablation --data bbh/boolean_expressions.json --markdown");
-  command->callback([flags] { Run(*flags); });
+  command.Action([flags] { Run(*flags); });
 }
 
 }  // namespace spa::cli

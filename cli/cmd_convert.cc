@@ -28,9 +28,9 @@ struct Flags {
   size_t threads = 0, layers = 0;
   uint64_t seed = 0;
 
-  void AddThreads(CLI::App& command) {
-    command.add_option("-t,--threads", threads, "Threads to use (default: one per core)")
-        ->check(CLI::Range(1, 1024))->type_name("N");
+  void AddThreads(Command& command) {
+    command.Add("-t,--threads", threads, "Threads to use (default: one per core)")
+        .Between(1, 1024).Type("N");
   }
 };
 
@@ -64,46 +64,46 @@ void Synthesize(const Flags& flags) {
 
 }  // namespace
 
-void AddConvert(CLI::App& app) {
+void AddConvert(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      app.add_subcommand("convert", "Write a Hugging Face folder as one GGUF file");
-  command->add_option("folder", flags->in, "Hugging Face folder")->required();
-  command->add_option("out", flags->out, "GGUF file to write")->required();
-  command->add_option("--type", flags->type,
-                      fmt::format("Type of the matrices: {} (default: as stored)",
-                                  fmt::join(TypeNames(), ", ")));
-  flags->AddThreads(*command);
-  command->footer("Example:\n  spa convert LLaDA-8B-Instruct/ llada-8b-bf16.gguf");
-  command->callback([flags] { Write(*flags); });
+  Command command =
+      line.Add("convert", "Write a Hugging Face folder as one GGUF file");
+  command.Add("folder", flags->in, "Hugging Face folder").Required();
+  command.Add("out", flags->out, "GGUF file to write").Required();
+  command.Add("--type", flags->type,
+              fmt::format("Type of the matrices: {} (default: as stored)",
+                          fmt::join(TypeNames(), ", ")));
+  flags->AddThreads(command);
+  command.Footer("Example:\n  spa convert LLaDA-8B-Instruct/ llada-8b-bf16.gguf");
+  command.Action([flags] { Write(*flags); });
 }
 
-void AddQuantize(CLI::App& app) {
+void AddQuantize(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("quantize", "Re-encode a model's matrices");
-  command->add_option("in", flags->in, "GGUF file or Hugging Face folder")->required();
-  command->add_option("out", flags->out, "GGUF file to write")->required();
-  command->add_option("type", flags->type, fmt::format("{}", fmt::join(TypeNames(), ", ")))
-      ->required();
-  flags->AddThreads(*command);
-  command->footer("Example:\n  spa quantize llada-8b-bf16.gguf llada-8b-q4_0.gguf Q4_0");
-  command->callback([flags] { Write(*flags); });
+  Command command = line.Add("quantize", "Re-encode a model's matrices");
+  command.Add("in", flags->in, "GGUF file or Hugging Face folder").Required();
+  command.Add("out", flags->out, "GGUF file to write").Required();
+  command.Add("type", flags->type, fmt::format("{}", fmt::join(TypeNames(), ", ")))
+      .Required();
+  flags->AddThreads(command);
+  command.Footer("Example:\n  spa quantize llada-8b-bf16.gguf llada-8b-q4_0.gguf Q4_0");
+  command.Action([flags] { Write(*flags); });
 }
 
-void AddSynth(CLI::App& app) {
+void AddSynth(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   flags->type = "Q4_0";
-  CLI::App* command = app.add_subcommand(
+  Command command = line.Add(
       "synth", "Write a model of a true shape with random weights, for speed work");
-  command->add_option("out", flags->out, "GGUF file to write")->required();
-  command->add_option("--shape", flags->shape, "llada-8b (default) or dream-7b");
-  command->add_option("--type", flags->type, "Type of the matrices (default Q4_0)");
-  command->add_option("--layers", flags->layers, "Cut to this many layers (default: all)")
-      ->check(CLI::Range(1, 1024));
-  command->add_option("--seed", flags->seed, "Seed of the weights (default 0)");
-  flags->AddThreads(*command);
-  command->footer("Example:\n  spa synth llada-4-layers.gguf --layers 4 --type Q4_K");
-  command->callback([flags] { Synthesize(*flags); });
+  command.Add("out", flags->out, "GGUF file to write").Required();
+  command.Add("--shape", flags->shape, "llada-8b (default) or dream-7b");
+  command.Add("--type", flags->type, "Type of the matrices (default Q4_0)");
+  command.Add("--layers", flags->layers, "Cut to this many layers (default: all)")
+      .Between(1, 1024);
+  command.Add("--seed", flags->seed, "Seed of the weights (default 0)");
+  flags->AddThreads(command);
+  command.Footer("Example:\n  spa synth llada-4-layers.gguf --layers 4 --type Q4_K");
+  command.Action([flags] { Synthesize(*flags); });
 }
 
 }  // namespace spa::cli

@@ -159,25 +159,25 @@ void Run(const Flags& flags) {
 
 }  // namespace
 
-void AddDemo(CLI::App& app) {
+void AddDemo(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      app.add_subcommand("demo", "One question, with and without SPA-Cache, side by side");
-  command->add_option("question", flags->question, "The question (default: asks for one)")
-      ->type_name("TEXT");
-  command->add_option("--caches", flags->caches, "What to compare (default none,spa)")
-      ->type_name("LIST");
-  command->add_option("--pause", flags->pause_ms,
-                      "Milliseconds between steps, so that eyes can follow (default 30)")
-      ->check(CLI::Range(0.0, 1e4))->type_name("MS");
-  flags->model.Add(*command);
-  flags->decode.Add(*command);
-  command->footer(
+  Command command =
+      line.Add("demo", "One question, with and without SPA-Cache, side by side");
+  command.Add("question", flags->question, "The question (default: asks for one)")
+      .Type("TEXT");
+  command.Add("--caches", flags->caches, "What to compare (default none,spa)")
+      .Type("LIST");
+  command.Add("--pause", flags->pause_ms,
+              "Milliseconds between steps, so that eyes can follow (default 30)")
+      .Between(0.0, 1e4).Type("MS");
+  flags->model.Add(command);
+  flags->decode.Add(command);
+  command.Footer(
       "Examples:\n"
       "  spa demo\n"
       "  spa demo 'not ( True and False ) or False is'\n"
       "  spa demo --caches none,spa,fast-dual --pause 100");
-  command->callback([flags] { Run(*flags); });
+  command.Action([flags] { Run(*flags); });
 }
 
 }  // namespace spa::cli

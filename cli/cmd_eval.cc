@@ -103,45 +103,45 @@ void Run(const Flags& flags) {
 
 }  // namespace
 
-void AddEval(CLI::App& app) {
+void AddEval(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("eval", "Measure accuracy on the questions of a file");
-  command->add_option("--task", flags->task,
-                      "bbh (JSON with examples), gsm8k, jsonl (lines with question and answer)")
-      ->type_name("NAME");
-  command->add_option("--data", flags->data, "Files with the questions")
-      ->required()->type_name("FILE...");
-  command->add_option("--extract", flags->fields.extract,
-                      "Regular expression that finds the answer: its last match counts, of it the "
-                      "first group (default for bbh: what follows the last \"Answer:\")")
-      ->type_name("REGEX");
-  command->add_option("--question-field", flags->fields.question_field,
-                      "Field of a line that holds the question (default question)")
-      ->type_name("NAME");
-  command->add_option("--answer-field", flags->fields.answer_field,
-                      "Field of a line that holds the answer (default answer)")
-      ->type_name("NAME");
-  command->add_option("--limit", flags->limit, "Questions per file (default: all)")
-      ->type_name("N");
-  command->add_option("--few-shot", flags->few_shot,
-                      "Show the first N questions of a file as solved examples; they do not count")
-      ->type_name("N");
-  command->add_option("--batch", flags->batch, "Questions decoded together (default 1)")
-      ->check(CLI::Range(1, 1024))->type_name("N");
-  command->add_flag("--raw", flags->raw, "Ask without the chat template");
-  command->add_option("--samples", flags->samples,
-                      "Keep a line per finished question here; an interrupted run goes on from it")
-      ->type_name("FILE");
-  command->add_flag("--json", flags->json, "Print one JSON object");
-  flags->model.Add(*command);
-  flags->decode.Add(*command);
-  flags->cache.Add(*command);
-  command->footer(
+  Command command = line.Add("eval", "Measure accuracy on the questions of a file");
+  command.Add("--task", flags->task,
+              "bbh (JSON with examples), gsm8k, jsonl (lines with question and answer)")
+      .Type("NAME");
+  command.Add("--data", flags->data, "Files with the questions")
+      .Required().Type("FILE...");
+  command.Add("--extract", flags->fields.extract,
+              "Regular expression that finds the answer: its last match counts, of it the "
+              "first group (default for bbh: what follows the last \"Answer:\")")
+      .Type("REGEX");
+  command.Add("--question-field", flags->fields.question_field,
+              "Field of a line that holds the question (default question)")
+      .Type("NAME");
+  command.Add("--answer-field", flags->fields.answer_field,
+              "Field of a line that holds the answer (default answer)")
+      .Type("NAME");
+  command.Add("--limit", flags->limit, "Questions per file (default: all)")
+      .Type("N");
+  command.Add("--few-shot", flags->few_shot,
+              "Show the first N questions of a file as solved examples; they do not count")
+      .Type("N");
+  command.Add("--batch", flags->batch, "Questions decoded together (default 1)")
+      .Between(1, 1024).Type("N");
+  command.Add("--raw", flags->raw, "Ask without the chat template");
+  command.Add("--samples", flags->samples,
+              "Keep a line per finished question here; an interrupted run goes on from it")
+      .Type("FILE");
+  command.Add("--json", flags->json, "Print one JSON object");
+  flags->model.Add(command);
+  flags->decode.Add(command);
+  flags->cache.Add(command);
+  command.Footer(
       "Examples:\n"
       "  spa eval --task bbh --data bbh/boolean_expressions.json --cache spa\n"
       "  spa eval -m LLaDA-8B-Instruct-Q4_0.gguf --task gsm8k --data gsm8k/test.jsonl \\\n"
       "      --few-shot 4 -n 256 --samples gsm8k-spa.jsonl --cache spa");
-  command->callback([flags] { Run(*flags); });
+  command.Action([flags] { Run(*flags); });
 }
 
 }  // namespace spa::cli

@@ -91,27 +91,27 @@ void Run(const Flags& flags) {
 
 }  // namespace
 
-void AddGenerate(CLI::App& app) {
+void AddGenerate(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("generate", "Answer one prompt");
-  command->add_option("-p,--prompt", flags->prompt, "The question")->type_name("TEXT");
-  command->add_option("-f,--file", flags->file, "Read the question from a file; - for stdin")
-      ->type_name("FILE");
-  command->add_option("--system", flags->system, "System message")->type_name("TEXT");
-  command->add_flag("--raw", flags->raw, "Use the prompt as it is, without the chat template");
-  command->add_option("--ids", flags->ids_file, "Read the prompt as whitespace-separated token ids")
-      ->type_name("FILE");
-  command->add_flag("--watch", flags->watch, "Show the answer resolving");
-  command->add_flag("--json", flags->json, "Print one JSON object");
-  flags->model.Add(*command);
-  flags->decode.Add(*command);
-  flags->cache.Add(*command);
-  command->footer(
+  Command command = line.Add("generate", "Answer one prompt");
+  command.Add("-p,--prompt", flags->prompt, "The question").Type("TEXT");
+  command.Add("-f,--file", flags->file, "Read the question from a file; - for stdin")
+      .Type("FILE");
+  command.Add("--system", flags->system, "System message").Type("TEXT");
+  command.Add("--raw", flags->raw, "Use the prompt as it is, without the chat template");
+  command.Add("--ids", flags->ids_file, "Read the prompt as whitespace-separated token ids")
+      .Type("FILE");
+  command.Add("--watch", flags->watch, "Show the answer resolving");
+  command.Add("--json", flags->json, "Print one JSON object");
+  flags->model.Add(command);
+  flags->decode.Add(command);
+  flags->cache.Add(command);
+  command.Footer(
       "Examples:\n"
       "  spa generate -p 'False or not ( True ) is' --watch\n"
       "  spa generate -m LLaDA-8B-Instruct-Q4_0.gguf -p 'Why is the sky blue?' --cache spa\n"
       "  spa generate -m Dream-v0-Instruct-7B/ -f question.txt --threshold 0.9 --json");
-  command->callback([flags] { Run(*flags); });
+  command.Action([flags] { Run(*flags); });
 }
 
 }  // namespace spa::cli

@@ -73,7 +73,7 @@ void Run(const Flags& flags) {
                                    {"bytes", tensor.bytes.size()}});
       }
     }
-    PrintLine(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    PrintLine(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return;
   }
   std::string text = fmt::format(
@@ -105,16 +105,16 @@ void Run(const Flags& flags) {
 
 }  // namespace
 
-void AddInspect(CLI::App& app) {
+void AddInspect(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      app.add_subcommand("inspect", "Show a model's architecture, shapes, types, tokenizer");
-  command->add_option("model,-m,--model", flags->model,
-                      "GGUF file or Hugging Face folder (default: the embedded model)");
-  command->add_flag("--tensors", flags->tensors, "List every tensor");
-  command->add_flag("--json", flags->json, "Print one JSON object");
-  command->footer("Example:\n  spa inspect llada-8b-q4_0.gguf --tensors");
-  command->callback([flags] { Run(*flags); });
+  Command command =
+      line.Add("inspect", "Show a model's architecture, shapes, types, tokenizer");
+  command.Add("model,-m,--model", flags->model,
+              "GGUF file or Hugging Face folder (default: the embedded model)");
+  command.Add("--tensors", flags->tensors, "List every tensor");
+  command.Add("--json", flags->json, "Print one JSON object");
+  command.Footer("Example:\n  spa inspect llada-8b-q4_0.gguf --tensors");
+  command.Action([flags] { Run(*flags); });
 }
 
 }  // namespace spa::cli

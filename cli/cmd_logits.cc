@@ -29,17 +29,17 @@ void Run(const Flags& flags) {
 
 }  // namespace
 
-void AddLogits(CLI::App& app) {
+void AddLogits(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("logits", "Write the raw logits of one dense pass");
-  command->add_option("--ids", flags->ids_file, "Whitespace-separated token ids; - for stdin")
-      ->required()->type_name("FILE");
-  command->add_option("--out", flags->out,
-                      "Output: float32, little-endian, row-major, tokens x vocabulary, not shifted")
-      ->required()->type_name("FILE");
-  flags->model.Add(*command);
-  command->footer("Example:\n  spa logits -m model.gguf --ids ids.txt --out logits.f32");
-  command->callback([flags] { Run(*flags); });
+  Command command = line.Add("logits", "Write the raw logits of one dense pass");
+  command.Add("--ids", flags->ids_file, "Whitespace-separated token ids; - for stdin")
+      .Required().Type("FILE");
+  command.Add("--out", flags->out,
+              "Output: float32, little-endian, row-major, tokens x vocabulary, not shifted")
+      .Required().Type("FILE");
+  flags->model.Add(command);
+  command.Footer("Example:\n  spa logits -m model.gguf --ids ids.txt --out logits.f32");
+  command.Action([flags] { Run(*flags); });
 }
 
 }  // namespace spa::cli

@@ -99,38 +99,38 @@ void Run(const Flags& flags) {
 
 }  // namespace
 
-void AddProfile(CLI::App& app) {
+void AddProfile(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      app.add_subcommand("profile", "Measure drift per layer and fit SPA-Cache's budget to it");
-  command->add_option("--data", flags->data,
-                      "Files with questions (default: a few built-in ones)")
-      ->type_name("FILE...");
-  command->add_option("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
-      ->type_name("NAME");
-  command->add_option("--limit", flags->limit, "Questions per file, 0 for all (default 10)")
-      ->type_name("N");
-  command->add_option("--tau", flags->tau, "A row below this similarity has drifted (default 0.95)")
-      ->check(CLI::Range(0.0, 1.0))->type_name("S");
-  command->add_option("--scope", flags->scope, "Rows that count: gen (default), all")
-      ->check(CLI::IsMember({"gen", "all"}))->type_name("SCOPE");
-  command->add_option("--fit", flags->fit,
-                      "Curve the budget follows: input, value, proxy, attention, output (default)")
-      ->check(CLI::IsMember(kFits))->type_name("FEATURE");
-  command->add_option("--out", flags->out,
-                      "Store the profile here (default: the user's cache folder, where --cache spa "
-                      "finds it)")
-      ->type_name("FILE");
-  command->add_option("--report", flags->report, "Write an HTML page with the figures")
-      ->type_name("FILE");
-  command->add_flag("--json", flags->json, "Print one JSON object");
-  flags->model.Add(*command);
-  flags->decode.Add(*command);
-  command->footer(
+  Command command =
+      line.Add("profile", "Measure drift per layer and fit SPA-Cache's budget to it");
+  command.Add("--data", flags->data,
+              "Files with questions (default: a few built-in ones)")
+      .Type("FILE...");
+  command.Add("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
+      .Type("NAME");
+  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 10)")
+      .Type("N");
+  command.Add("--tau", flags->tau, "A row below this similarity has drifted (default 0.95)")
+      .Between(0.0, 1.0).Type("S");
+  command.Add("--scope", flags->scope, "Rows that count: gen (default), all")
+      .OneOf({"gen", "all"}).Type("SCOPE");
+  command.Add("--fit", flags->fit,
+              "Curve the budget follows: input, value, proxy, attention, output (default)")
+      .OneOf(kFits).Type("FEATURE");
+  command.Add("--out", flags->out,
+              "Store the profile here (default: the user's cache folder, where --cache spa "
+              "finds it)")
+      .Type("FILE");
+  command.Add("--report", flags->report, "Write an HTML page with the figures")
+      .Type("FILE");
+  command.Add("--json", flags->json, "Print one JSON object");
+  flags->model.Add(command);
+  flags->decode.Add(command);
+  command.Footer(
       "Examples:\n"
       "  spa profile --report drift.html\n"
       "  spa profile -m LLaDA-8B-Instruct-Q4_0.gguf --task gsm8k --data gsm8k/test.jsonl");
-  command->callback([flags] { Run(*flags); });
+  command.Action([flags] { Run(*flags); });
 }
 
 }  // namespace spa::cli

@@ -64,22 +64,22 @@ void Run(const Flags& flags) {
 
 }  // namespace
 
-void AddProxy(CLI::App& app) {
+void AddProxy(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      app.add_subcommand("proxy", "Compute and store a model's singular proxies");
-  command->add_option("-m,--model", flags->model,
-                      "GGUF file or Hugging Face folder (default: the embedded model)")
-      ->type_name("PATH");
-  command->add_option("-r,--rank", flags->rank, "Rank (default: LLaDA 128, Dream 32)")
-      ->type_name("N");
-  command->add_option("--out", flags->out, "Store them here instead of in the user's cache folder")
-      ->type_name("FILE");
-  command->add_option("-t,--threads", flags->threads, "Threads to use (default: one per core)")
-      ->check(CLI::Range(1, 1024))->type_name("N");
-  command->add_flag("--json", flags->json, "Print one JSON object");
-  command->footer("Example:\n  spa proxy -m LLaDA-8B-Instruct-Q4_0.gguf -r 128");
-  command->callback([flags] { Run(*flags); });
+  Command command =
+      line.Add("proxy", "Compute and store a model's singular proxies");
+  command.Add("-m,--model", flags->model,
+              "GGUF file or Hugging Face folder (default: the embedded model)")
+      .Type("PATH");
+  command.Add("-r,--rank", flags->rank, "Rank (default: LLaDA 128, Dream 32)")
+      .Type("N");
+  command.Add("--out", flags->out, "Store them here instead of in the user's cache folder")
+      .Type("FILE");
+  command.Add("-t,--threads", flags->threads, "Threads to use (default: one per core)")
+      .Between(1, 1024).Type("N");
+  command.Add("--json", flags->json, "Print one JSON object");
+  command.Footer("Example:\n  spa proxy -m LLaDA-8B-Instruct-Q4_0.gguf -r 128");
+  command.Action([flags] { Run(*flags); });
 }
 
 }  // namespace spa::cli

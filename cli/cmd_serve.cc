@@ -117,54 +117,54 @@ void Run(Flags flags) {
 
 }  // namespace
 
-void AddServe(CLI::App& app) {
+void AddServe(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   flags->cache.name = "spa";
-  CLI::App* command = app.add_subcommand("serve", "OpenAI-compatible server with a web page");
+  Command command = line.Add("serve", "OpenAI-compatible server with a web page");
   ServerOptions& server = flags->server;
-  command->add_option("--host", server.host, "Address to listen on (default 127.0.0.1)")
-      ->type_name("ADDR");
-  command->add_option("--port", server.port, "Port (default 8080; 0: any free one)")
-      ->check(CLI::Range(0, 65535))->type_name("N");
-  command->add_option("--model-name", server.model_id, "Name of the model in the API")
-      ->type_name("NAME");
-  command->add_option("--parallel", server.scheduler.parallel,
-                      "Answers computed together (default 4)")
-      ->check(CLI::Range(1, 256))->type_name("N");
-  command->add_option("--queue", server.scheduler.queue,
-                      "Answers that may wait; more get 429 (default 64)")
-      ->check(CLI::Range(1, 4096))->type_name("N");
-  command->add_option("--max-tokens", server.limits.max_tokens,
-                      "Longest answer a request may ask for (default: the context)")
-      ->check(CLI::PositiveNumber)->type_name("N");
-  command->add_option("--max-prompt", server.limits.max_prompt_tokens,
-                      "Longest prompt in tokens (default: the context)")
-      ->check(CLI::PositiveNumber)->type_name("N");
-  command->add_option("--request-time", flags->request_time,
-                      "Seconds a request may take, waiting included (default: no limit)")
-      ->check(CLI::Range(0.0, 1e6))->type_name("S");
-  command->add_option("--grace", flags->grace,
-                      "Seconds running requests get when the server is told to end (default 10)")
-      ->check(CLI::Range(0.0, 1e5))->type_name("S");
-  command->add_option("--api-key", flags->key,
-                      "Key clients must send (also: the environment's SPA_API_KEY)")
-      ->type_name("KEY");
-  command->add_option("--api-key-file", flags->key_file, "File with one key per line")
-      ->type_name("FILE");
-  command->add_flag("--no-key", flags->no_key, "Listen on a public address without a key");
-  command->add_option("--cors-origin", server.origins,
-                      "Web origin that may call the API, may be repeated; * for all")
-      ->type_name("URL");
-  command->add_flag("--quiet", flags->quiet, "No line per request on stderr");
-  flags->model.Add(*command);
-  flags->cache.Add(*command);
-  command->footer(
+  command.Add("--host", server.host, "Address to listen on (default 127.0.0.1)")
+      .Type("ADDR");
+  command.Add("--port", server.port, "Port (default 8080; 0: any free one)")
+      .Between(0, 65535).Type("N");
+  command.Add("--model-name", server.model_id, "Name of the model in the API")
+      .Type("NAME");
+  command.Add("--parallel", server.scheduler.parallel,
+              "Answers computed together (default 4)")
+      .Between(1, 256).Type("N");
+  command.Add("--queue", server.scheduler.queue,
+              "Answers that may wait; more get 429 (default 64)")
+      .Between(1, 4096).Type("N");
+  command.Add("--max-tokens", server.limits.max_tokens,
+              "Longest answer a request may ask for (default: the context)")
+      .Positive().Type("N");
+  command.Add("--max-prompt", server.limits.max_prompt_tokens,
+              "Longest prompt in tokens (default: the context)")
+      .Positive().Type("N");
+  command.Add("--request-time", flags->request_time,
+              "Seconds a request may take, waiting included (default: no limit)")
+      .Between(0.0, 1e6).Type("S");
+  command.Add("--grace", flags->grace,
+              "Seconds running requests get when the server is told to end (default 10)")
+      .Between(0.0, 1e5).Type("S");
+  command.Add("--api-key", flags->key,
+              "Key clients must send (also: the environment's SPA_API_KEY)")
+      .Type("KEY");
+  command.Add("--api-key-file", flags->key_file, "File with one key per line")
+      .Type("FILE");
+  command.Add("--no-key", flags->no_key, "Listen on a public address without a key");
+  command.Add("--cors-origin", server.origins,
+              "Web origin that may call the API, may be repeated; * for all")
+      .Type("URL");
+  command.Add("--quiet", flags->quiet, "No line per request on stderr");
+  flags->model.Add(command);
+  flags->cache.Add(command);
+  command.Footer(
       "Examples:\n"
       "  spa serve\n"
       "  spa serve -m LLaDA-8B-Instruct-Q4_0.gguf --port 8000 --parallel 8\n"
       "  curl localhost:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"not ( True ) is\"}]}'");
-  command->callback([flags] { Run(*flags); });
+  command.Action([flags] { Run(*flags); });
 }
 
 }  // namespace spa::cli

@@ -1,24 +1,23 @@
-// The subcommands. Each Add function declares one with its flags and sets its action as the
-// CLI11 callback; an action throws spa::Error when it fails.
+// The subcommands. Each Add function declares one with its flags and its action.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "cli/command.h"
 
 namespace spa::cli {
 
-void AddGenerate(CLI::App& app);
-void AddInspect(CLI::App& app);
-void AddLogits(CLI::App& app);
-void AddConvert(CLI::App& app);
-void AddQuantize(CLI::App& app);
-void AddSynth(CLI::App& app);
-void AddProxy(CLI::App& app);
-void AddBench(CLI::App& app);
-void AddEval(CLI::App& app);
-void AddCompare(CLI::App& app);
-void AddProfile(CLI::App& app);
-void AddServe(CLI::App& app);
-void AddChat(CLI::App& app);
-void AddDemo(CLI::App& app);
+void AddGenerate(CommandLine& line);
+void AddInspect(CommandLine& line);
+void AddLogits(CommandLine& line);
+void AddConvert(CommandLine& line);
+void AddQuantize(CommandLine& line);
+void AddSynth(CommandLine& line);
+void AddProxy(CommandLine& line);
+void AddBench(CommandLine& line);
+void AddEval(CommandLine& line);
+void AddCompare(CommandLine& line);
+void AddProfile(CommandLine& line);
+void AddServe(CommandLine& line);
+void AddChat(CommandLine& line);
+void AddDemo(CommandLine& line);
 
 }  // namespace spa::cli

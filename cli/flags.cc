@@ -25,17 +25,16 @@ std::vector<std::string> Keys(const std::map<std::string, T>& map) {
 
 }  // namespace
 
-void ModelFlags::Add(CLI::App& command) {
-  command
-      .add_option("-m,--model", model,
-                  "GGUF file or Hugging Face folder (default: the embedded mini model)")
-      ->type_name("PATH");
-  command.add_option("-t,--threads", threads, "Threads to use (default: one per core)")
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
-  command.add_option("--kv", kv, "Type of cached keys and values: f32, f16, bf16")
-      ->check(CLI::IsMember(Keys(kKvTypes)))
-      ->type_name("TYPE");
+void ModelFlags::Add(Command& command) {
+  command.Add("-m,--model", model,
+              "GGUF file or Hugging Face folder (default: the embedded mini model)")
+      .Type("PATH");
+  command.Add("-t,--threads", threads, "Threads to use (default: one per core)")
+      .Between(1, 1024)
+      .Type("N");
+  command.Add("--kv", kv, "Type of cached keys and values: f32, f16, bf16")
+      .OneOf(Keys(kKvTypes))
+      .Type("TYPE");
 }
 
 std::unique_ptr<Engine> ModelFlags::Load() const {
@@ -49,44 +48,44 @@ std::unique_ptr<Engine> ModelFlags::Load() const {
   return engine;
 }
 
-void DecodeFlags::Add(CLI::App& command) {
+void DecodeFlags::Add(Command& command) {
   const char* group = "Decoding";
-  command.add_option("-n,--gen-length", choices.gen_length, "Length of the answer's canvas (default: the model's, else 128)")
-      ->type_name("N")->group(group);
-  command.add_option("--block-length", choices.block_length,
-                     "Decode in blocks of this many tokens (default: the model's, else LLaDA 32, "
-                     "Dream all)")
-      ->type_name("N")->group(group);
-  command.add_option("--steps", choices.steps, "Denoising steps (default: one per token)")
-      ->type_name("N")->group(group);
-  command.add_option("--remasking,--alg", choices.order,
-                     "What is settled first: low_confidence, random (LLaDA); entropy, "
-                     "maskgit_plus, topk_margin, origin (Dream); leftmost")
-      ->check(CLI::IsMember(OrderNames()))->type_name("ORDER")->group(group);
-  command.add_option("--temperature", choices.temperature, "0 takes the most likely token (default)")
-      ->type_name("T")->group(group);
-  command.add_option("--top-p", choices.top_p, "Keep the most likely tokens up to this mass (Dream)")
-      ->type_name("P")->group(group);
-  command.add_option("--top-k", choices.top_k, "Keep the K most likely tokens (Dream)")
-      ->type_name("K")->group(group);
-  command.add_option("--alg-temp", choices.order_temperature,
-                     "Draw the positions to settle at this temperature (Dream)")
-      ->type_name("T")->group(group);
-  command.add_option("--eps", choices.eps, "End of the time grid (Dream, default 0.001)")
-      ->type_name("E")->group(group);
-  command.add_option("--cfg-scale", choices.cfg_scale, "Classifier-free guidance (default 0: off)")
-      ->type_name("S")->group(group);
-  command.add_option("--threshold", choices.threshold,
-                     "Parallel decoding: settle every token at least this probable (try 0.9)")
-      ->type_name("P")->group(group);
-  command.add_option("--factor", choices.factor, "Parallel decoding by Fast-dLLM's factor rule (try 1)")
-      ->type_name("F")->group(group);
-  command.add_option("--eos", choices.eos_rule, "End tokens: free, never (chosen), last (settled)")
-      ->check(CLI::IsMember(EosRuleNames()))->type_name("RULE")->group(group);
-  command.add_flag("--no-early-stop", no_early_stop, "Decode the whole canvas past the answer's end")
-      ->group(group);
-  command.add_option("--seed", choices.seed, "Seed of all random choices (default 0)")
-      ->type_name("N")->group(group);
+  command.Add("-n,--gen-length", choices.gen_length, "Length of the answer's canvas (default: the model's, else 128)")
+      .Type("N").Group(group);
+  command.Add("--block-length", choices.block_length,
+              "Decode in blocks of this many tokens (default: the model's, else LLaDA 32, "
+              "Dream all)")
+      .Type("N").Group(group);
+  command.Add("--steps", choices.steps, "Denoising steps (default: one per token)")
+      .Type("N").Group(group);
+  command.Add("--remasking,--alg", choices.order,
+              "What is settled first: low_confidence, random (LLaDA); entropy, "
+              "maskgit_plus, topk_margin, origin (Dream); leftmost")
+      .OneOf(OrderNames()).Type("ORDER").Group(group);
+  command.Add("--temperature", choices.temperature, "0 takes the most likely token (default)")
+      .Type("T").Group(group);
+  command.Add("--top-p", choices.top_p, "Keep the most likely tokens up to this mass (Dream)")
+      .Type("P").Group(group);
+  command.Add("--top-k", choices.top_k, "Keep the K most likely tokens (Dream)")
+      .Type("K").Group(group);
+  command.Add("--alg-temp", choices.order_temperature,
+              "Draw the positions to settle at this temperature (Dream)")
+      .Type("T").Group(group);
+  command.Add("--eps", choices.eps, "End of the time grid (Dream, default 0.001)")
+      .Type("E").Group(group);
+  command.Add("--cfg-scale", choices.cfg_scale, "Classifier-free guidance (default 0: off)")
+      .Type("S").Group(group);
+  command.Add("--threshold", choices.threshold,
+              "Parallel decoding: settle every token at least this probable (try 0.9)")
+      .Type("P").Group(group);
+  command.Add("--factor", choices.factor, "Parallel decoding by Fast-dLLM's factor rule (try 1)")
+      .Type("F").Group(group);
+  command.Add("--eos", choices.eos_rule, "End tokens: free, never (chosen), last (settled)")
+      .OneOf(EosRuleNames()).Type("RULE").Group(group);
+  command.Add("--no-early-stop", no_early_stop, "Decode the whole canvas past the answer's end")
+      .Group(group);
+  command.Add("--seed", choices.seed, "Seed of all random choices (default 0)")
+      .Type("N").Group(group);
 }
 
 DecodeOptions DecodeFlags::Resolve(const Engine& engine) const {
@@ -95,13 +94,13 @@ DecodeOptions DecodeFlags::Resolve(const Engine& engine) const {
   return all.Resolve(engine);
 }
 
-void CacheFlags::Add(CLI::App& command) {
+void CacheFlags::Add(Command& command) {
   std::vector<std::string> names;
   for (const CacheInfo& info : Caches()) names.push_back(info.name);
-  command.add_option("--cache", name, fmt::format("Cache: {}", fmt::join(names, ", ")))
-      ->type_name("NAME")->group("Cache");
-  command.add_option("--cache-opt", options, "Option of the cache, key=value; may be repeated")
-      ->type_name("K=V")->group("Cache");
+  command.Add("--cache", name, fmt::format("Cache: {}", fmt::join(names, ", ")))
+      .Type("NAME").Group("Cache");
+  command.Add("--cache-opt", options, "Option of the cache, key=value; may be repeated")
+      .Type("K=V").Group("Cache");
 }
 
 CacheSpec CacheFlags::Spec() const {

@@ -1,12 +1,12 @@
 // Flags that several commands share, each group declared once.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/command.h"
 #include "cli/terminal.h"
 #include "engine/decode_choices.h"
 #include "engine/engine.h"
@@ -19,7 +19,7 @@ struct ModelFlags {
   size_t threads = 0;
   std::string kv = "f32";
 
-  void Add(CLI::App& command);
+  void Add(Command& command);
   // Loads the model with a progress bar.
   std::unique_ptr<Engine> Load() const;
 };
@@ -29,7 +29,7 @@ struct DecodeFlags {
   DecodeChoices choices;
   bool no_early_stop = false;
 
-  void Add(CLI::App& command);
+  void Add(Command& command);
   // The model's defaults with what was given on the command line.
   DecodeOptions Resolve(const Engine& engine) const;
 };
@@ -39,7 +39,7 @@ struct CacheFlags {
   std::string name = "none";
   std::vector<std::string> options;
 
-  void Add(CLI::App& command);
+  void Add(Command& command);
   CacheSpec Spec() const;
 };
 

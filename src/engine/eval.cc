@@ -47,28 +47,24 @@ uint64_t HashBytes(std::string_view bytes) {
 }
 
 // The text of a field, which may also be a number or a truth value.
-std::string FieldText(const nlohmann::json& object, const std::string& field,
-                      const std::string& where) {
+std::string FieldText(const Json& object, const std::string& field, const std::string& where) {
   if (!object.is_object() || !object.contains(field)) {
     throw Error("{} has no field '{}'", where, field);
   }
-  const nlohmann::json& value = object[field];
+  const Json& value = object[field];
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number() || value.is_boolean()) return value.dump();
   throw Error("{}: the field '{}' is not text", where, field);
 }
 
 std::optional<std::string> LastNumber(const std::string& text) {
-  static const std::regex number("-?[0-9][0-9,]*(\\.[0-9]+)?|-?\\.[0-9]+");
-  std::optional<std::string> last;
-  for (std::sregex_iterator it(text.begin(), text.end(), number), end; it != end; ++it) {
-    last = it->str();
-  }
+  static const Finder find = LastMatch("-?[0-9][0-9,]*(?:\\.[0-9]+)?|-?\\.[0-9]+");
+  std::optional<std::string> last = find(text);
   if (last) std::erase(*last, ',');
   return last;
 }
 
-Question BbhQuestion(const nlohmann::json& example, const std::string& where) {
+Question BbhQuestion(const Json& example, const std::string& where) {
   Question question;
   question.text = FieldText(example, "input", where);
   question.expected = Trim(FieldText(example, "target", where));
@@ -76,8 +72,7 @@ Question BbhQuestion(const nlohmann::json& example, const std::string& where) {
   return question;
 }
 
-Question LineQuestion(const nlohmann::json& line, const TaskOptions& task,
-                      const std::string& where) {
+Question LineQuestion(const Json& line, const TaskOptions& task, const std::string& where) {
   Question question;
   question.text = FieldText(line, task.question_field, where);
   question.worked = FieldText(line, task.answer_field, where);
@@ -92,7 +87,7 @@ Question LineQuestion(const nlohmann::json& line, const TaskOptions& task,
 }
 
 std::vector<Question> ParseBbh(const std::string& bytes, const std::string& where) {
-  const auto json = nlohmann::json::parse(bytes, nullptr, false);
+  const auto json = Json::parse(bytes, nullptr, false);
   if (json.is_discarded() || !json.is_object() || !json.contains("examples") ||
       !json["examples"].is_array()) {
     throw Error("{} is not a BBH file: expected {{\"examples\": [{{\"input\", \"target\"}}, ...]}}",
@@ -116,7 +111,7 @@ std::vector<Question> ParseLines(const std::string& bytes, const TaskOptions& ta
     begin = end + 1;
     ++number;
     if (text.empty()) continue;
-    const auto line = nlohmann::json::parse(text, nullptr, false);
+    const auto line = Json::parse(text, nullptr, false);
     const std::string place = fmt::format("{}, line {}", where, number);
     if (line.is_discarded()) throw Error("{} is not JSON", place);
     questions.push_back(LineQuestion(line, task, place));
@@ -161,20 +156,13 @@ std::string CollapseSpaces(std::string_view text) {
 }
 
 Grader::Grader(const TaskOptions& task) : kind_(task.kind) {
-  if (task.extract.empty()) return;
-  try {
-    pattern_.emplace(task.extract);
-  } catch (const std::regex_error&) {
-    throw Error("the extraction pattern '{}' is not a regular expression", task.extract);
-  }
+  if (!task.extract.empty()) find_ = LastMatch(task.extract);
 }
 
 std::optional<std::string> Grader::Extract(const std::string& text) const {
-  if (pattern_) {
-    std::optional<std::string> found;
-    for (std::sregex_iterator it(text.begin(), text.end(), *pattern_), end; it != end; ++it) {
-      found = Trim(it->size() > 1 ? (*it)[1].str() : it->str());
-    }
+  if (find_) {
+    std::optional<std::string> found = find_(text);
+    if (found) found = Trim(*found);
     return found;
   }
   if (kind_ == TaskKind::kGsm8k) return LastNumber(text);

@@ -7,13 +7,13 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <regex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/last_match.h"
 
 namespace spa {
 
@@ -64,7 +64,7 @@ class Grader {
 
  private:
   TaskKind kind_;
-  std::optional<std::regex> pattern_;
+  Finder find_;  // empty: the task's own rule
 };
 
 std::string CollapseSpaces(std::string_view text);

@@ -1,0 +1,69 @@
+// Subcommands and their flags: a thin layer over CLI11, whose header costs seconds in every file
+// that includes it. Only command.cc does.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace spa::cli {
+
+// A flag while it is declared.
+class Flag {
+ public:
+  explicit Flag(CLI::Option* option) : option_(option) {}
+
+  Flag& Type(const std::string& name);   // what the help calls its value
+  Flag& Group(const std::string& name);  // the heading it has in the help
+  Flag& Required();
+  Flag& Between(int least, int most);
+  Flag& Between(double least, double most);
+  Flag& Positive();
+  Flag& OneOf(const std::vector<std::string>& values);
+
+ private:
+  CLI::Option* option_;
+};
+
+// A subcommand while it is declared.
+class Command {
+ public:
+  explicit Command(CLI::App* app) : app_(app) {}
+
+  // A flag whose value goes to `to`, which must live as long as the action; names without dashes
+  // are positional, a bool takes no value. T: bool, int, size_t, double, std::string,
+  // std::optional of the last three, or std::vector<std::string>.
+  template <typename T>
+  Flag Add(const std::string& names, T& to, const std::string& help);
+
+  void Footer(const std::string& text);
+  // What the command does; it throws spa::Error when it fails.
+  void Action(std::function<void()> action);
+
+ private:
+  CLI::App* app_;
+};
+
+class CommandLine {
+ public:
+  CommandLine(const std::string& description, const std::string& version,
+              const std::string& footer);
+  ~CommandLine();
+
+  Command Add(const std::string& name, const std::string& description);
+
+  // Runs the action of the command that is named. Returns the exit code: 0, or 2 after saying on
+  // stderr what is wrong with the arguments.
+  int Run(int argc, char** argv);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace spa::cli
