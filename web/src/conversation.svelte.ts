@@ -1,0 +1,71 @@
+// The turns of a conversation and the one request that may be under way.
+
+import type { Message, ServerProps } from './protocol';
+import { Run } from './run.svelte';
+import type { Settings } from './settings.svelte';
+import { Turn } from './turn.svelte';
+
+// The steps of a long answer take megabytes; those of older turns are let go.
+const kMaxTurnsWithFrames = 12;
+
+export class Conversation {
+  turns: Turn[] = $state.raw([]);
+  busy = $state(false);
+  announcement = $state(''); // for screen readers: whole answers, never single tokens
+
+  private abort = new AbortController();
+
+  // Throws what the settings refuse, and the server's refusal of the key.
+  async Ask(question: string, settings: Settings, props: ServerProps, key: string) {
+    const runs = settings
+      .Caches(props)
+      .map((cache) => new Run(cache, settings.Changed(cache, props)));
+    const messages: Message[] = [...this.History(), { role: 'user', content: question }];
+    const turn = new Turn(Date.now(), question, runs);
+    for (const old of this.turns) {
+      old.Pause();
+      old.expanded = false;
+    }
+    this.turns.at(-kMaxTurnsWithFrames)?.runs.forEach((run) => run.DropFrames());
+    this.turns = [...this.turns, turn];
+
+    this.busy = true;
+    this.abort = new AbortController();
+    this.announcement = 'Answering.';
+    try {
+      // One after the other: side by side they would take each other's time.
+      for (const run of runs) {
+        await run.Start(messages, key, this.abort.signal);
+        if (run.status === 'done') this.announcement = `${run.cache} answered: ${run.text}`;
+        if (run.status === 'stopped') {
+          this.announcement = `Stopped: ${run.text}`;
+          break;
+        }
+      }
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  Stop() {
+    this.abort.abort();
+  }
+
+  Clear() {
+    this.Stop();
+    for (const turn of this.turns) turn.Pause();
+    this.turns = [];
+    this.announcement = 'New conversation.';
+  }
+
+  // Of two answers the first is the one that the conversation goes on with. Questions without an
+  // answer are left out: most models have never seen two questions in a row.
+  private History(): Message[] {
+    return this.turns
+      .filter((turn) => turn.runs[0].text !== '')
+      .flatMap((turn): Message[] => [
+        { role: 'user', content: turn.question },
+        { role: 'assistant', content: turn.runs[0].text },
+      ]);
+  }
+}

@@ -1,0 +1,115 @@
+// One answer of one cache, from the request to the last number.
+
+import type { ChangedOptions, Frame, Message, Stats } from './protocol';
+import { ServerError, StreamAnswer } from './server';
+
+export type RunStatus = 'idle' | 'waiting' | 'running' | 'done' | 'stopped' | 'failed';
+
+// Rows that a step computed in all layers, and rows that there are.
+export interface RowCount {
+  computed: number;
+  total: number;
+}
+
+export class Run {
+  // Not reactive: a long answer holds millions of entries. `num_frames` tells of new ones.
+  frames: Frame[] = [];
+  row_counts: RowCount[] = []; // of each frame
+  num_frames = $state(0);
+  status: RunStatus = $state('idle');
+  text = $state('');
+  error = $state('');
+  stats: Stats | null = $state.raw(null);
+  finish_reason: string | null = $state(null);
+  num_tokens: number | null = $state(null);
+  first_text_seconds: number | null = $state(null);
+
+  private received_text = '';
+  private flush_request = 0;
+
+  constructor(
+    readonly cache: string,
+    readonly options: ChangedOptions,
+  ) {}
+
+  get busy() {
+    return this.status === 'waiting' || this.status === 'running';
+  }
+
+  async Start(messages: Message[], key: string, signal: AbortSignal) {
+    this.status = 'waiting';
+    const start_ms = performance.now();
+    try {
+      for await (const chunk of StreamAnswer(messages, this.options, key, signal)) {
+        this.status = 'running';
+        const choice = chunk.choices[0];
+        if (choice?.delta.content) {
+          this.first_text_seconds ??= (performance.now() - start_ms) / 1000;
+          this.received_text += choice.delta.content;
+        }
+        if (choice?.finish_reason) this.finish_reason = choice.finish_reason;
+        if (chunk.dlm?.frame) {
+          this.frames.push(chunk.dlm.frame);
+          this.row_counts.push(CountRows(chunk.dlm.frame));
+        }
+        if (chunk.dlm?.stats) this.stats = chunk.dlm.stats;
+        if (chunk.usage) this.num_tokens = chunk.usage.completion_tokens;
+        this.FlushSoon();
+      }
+      this.status = 'done';
+    } catch (error) {
+      if (signal.aborted) {
+        this.status = 'stopped';
+      } else {
+        this.status = 'failed';
+        this.error = error instanceof Error ? error.message : String(error);
+        if (error instanceof ServerError && error.status === 401) throw error;
+      }
+    } finally {
+      this.Flush();
+    }
+  }
+
+  DropFrames() {
+    this.frames = [];
+    this.row_counts = [];
+    this.num_frames = 0;
+  }
+
+  // Index of the frame to show at a step: the last one not after it.
+  FrameIndex(step: number): number {
+    let begin = 0;
+    let end = this.frames.length;
+    while (begin < end) {
+      const middle = (begin + end) >> 1;
+      if (this.frames[middle].step <= step) begin = middle + 1;
+      else end = middle;
+    }
+    return Math.max(0, begin - 1);
+  }
+
+  // Reads num_frames, so whoever shows it is told of new frames.
+  get last_step(): number {
+    return this.num_frames > 0 ? this.frames[this.num_frames - 1].step : 0;
+  }
+
+  // Small models make hundreds of steps per second; the screen shows at most one per refresh.
+  private FlushSoon() {
+    this.flush_request ||= requestAnimationFrame(() => this.Flush());
+  }
+
+  private Flush() {
+    cancelAnimationFrame(this.flush_request);
+    this.flush_request = 0;
+    this.num_frames = this.frames.length;
+    this.text = this.received_text;
+  }
+}
+
+function CountRows(frame: Frame): RowCount {
+  let computed = 0;
+  for (const runs of frame.rows) {
+    for (let i = 0; i + 1 < runs.length; i += 2) computed += runs[i + 1] - runs[i];
+  }
+  return { computed, total: frame.rows.length * (frame.prompt_tokens + frame.tokens.length) };
+}
