@@ -69,6 +69,9 @@ void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type)
   };
   add_length("diffusion.gen_length", config.gen_length);
   add_length("diffusion.block_length", config.block_length);
+  for (size_t i = 0; config.spa_budget && i < kBudgetKeys.size(); ++i) {
+    writer.AddFloat32(kBudgetKeys[i], static_cast<float>((*config.spa_budget)[i]));
+  }
 }
 
 void WriteTokenizer(GgufWriter& writer, const Tokenizer::GgufForm& form,

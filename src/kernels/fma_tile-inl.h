@@ -71,10 +71,18 @@ struct TileView {
   size_t stride;
 };
 
+// Memory that will be read soon, to be fetched while a tile is multiplied: so many cache lines for
+// every kFetchInputs inputs.
+struct Fetch {
+  const std::byte* next = nullptr;
+  size_t lines = 0;
+};
+constexpr size_t kFetchInputs = 8;
+
 // sums[r][0..16) += sum over i of x[r][i] w[i][0..16), i ascending
 template <class Loader, size_t kRows>
 HWY_NOINLINE void AddInputs(TileView<const float> x, TileView<const typename Loader::Element> w,
-                            size_t num_inputs, TileView<float> sums) {
+                            size_t num_inputs, TileView<float> sums, Fetch fetch) {
   constexpr DTile df;
   VTile acc[kRows][kTileVecs];
   for (size_t r = 0; r < kRows; ++r) {
@@ -84,14 +92,24 @@ HWY_NOINLINE void AddInputs(TileView<const float> x, TileView<const typename Loa
   }
   const float* HWY_RESTRICT inputs = x.data;
   const typename Loader::Element* HWY_RESTRICT weights = w.data;
-  for (size_t i = 0; i < num_inputs; ++i, weights += w.stride) {
+  const auto add = [&](size_t i) HWY_ATTR {
     VTile weight[kTileVecs];
     Loader::Load(weights, weight);
     for (size_t r = 0; r < kRows; ++r) {
       const VTile input = hn::Set(df, inputs[r * x.stride + i]);
       for (size_t v = 0; v < kTileVecs; ++v) acc[r][v] = hn::MulAdd(input, weight[v], acc[r][v]);
     }
+    weights += w.stride;
+  };
+  constexpr size_t kLineBytes = 64;
+  size_t i = 0;
+  for (; i + kFetchInputs <= num_inputs; i += kFetchInputs) {
+    for (size_t line = 0; line < fetch.lines; ++line, fetch.next += kLineBytes) {
+      __builtin_prefetch(fetch.next, 0, 2);
+    }
+    for (size_t j = 0; j < kFetchInputs; ++j) add(i + j);
   }
+  for (; i < num_inputs; ++i) add(i);
   for (size_t r = 0; r < kRows; ++r) {
     for (size_t v = 0; v < kTileVecs; ++v) {
       hn::Store(acc[r][v], df, sums.data + r * sums.stride + v * kTileLanes);
@@ -103,13 +121,13 @@ HWY_NOINLINE void AddInputs(TileView<const float> x, TileView<const typename Loa
 template <class Loader, size_t kRows = kFmaRows>
 void AddInputsOfRows(size_t num_rows, TileView<const float> x,
                      TileView<const typename Loader::Element> w, size_t num_inputs,
-                     TileView<float> sums) {
+                     TileView<float> sums, Fetch fetch = {}) {
   if constexpr (kRows > 1) {
     if (num_rows < kRows) {
-      return AddInputsOfRows<Loader, kRows - 1>(num_rows, x, w, num_inputs, sums);
+      return AddInputsOfRows<Loader, kRows - 1>(num_rows, x, w, num_inputs, sums, fetch);
     }
   }
-  AddInputs<Loader, kRows>(x, w, num_inputs, sums);
+  AddInputs<Loader, kRows>(x, w, num_inputs, sums, fetch);
 }
 
 }  // namespace spa::HWY_NAMESPACE

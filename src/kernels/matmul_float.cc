@@ -16,21 +16,37 @@ namespace spa::HWY_NAMESPACE {
 // Inputs of a panel that stay in L1 while the rows pass by: 16 KB of f32.
 constexpr size_t kInputsPerBlock = 256;
 
+// Blocks go through all panels before the next inputs. While one is multiplied, the next is fetched
+// from memory into L2: with few rows waiting for it would take as long as the products.
 template <class Loader>
 void MultiplyFloatPart(MatView<const float> x, const PackedMatrix::Panels& w, const float* bias,
                        const MatMulPart& part, MatView<float> y) {
   using Element = typename Loader::Element;
   PartSums sums(part);
+  constexpr size_t kRowBytes = kPanelWidth * sizeof(Element);  // of one input
+  const auto block = [&](size_t panel, size_t first) {
+    return w.Values(part.first_panel + panel) + first * kRowBytes;
+  };
+  const size_t num_tiles = (part.num_rows + kFmaRows - 1) / kFmaRows;
+  const size_t lines_per_tile =
+      (kFetchInputs * kRowBytes / 64 + num_tiles - 1) / num_tiles;
   for (size_t first = 0; first < w.cols; first += kInputsPerBlock) {
     const size_t count = HWY_MIN(kInputsPerBlock, w.cols - first);
     for (size_t panel = 0; panel < part.num_panels; ++panel) {
-      const Element* weights =
-          reinterpret_cast<const Element*>(w.Values(part.first_panel + panel)) +
-          first * kPanelWidth;
-      for (size_t i = 0; i < part.num_rows; i += kFmaRows) {
-        AddInputsOfRows<Loader>(HWY_MIN(kFmaRows, part.num_rows - i),
-                                {x.Row(part.first_row + i) + first, x.stride},
-                                {weights, kPanelWidth}, count, {sums.Row(panel, i), kPanelWidth});
+      const bool last = panel + 1 == part.num_panels;
+      const std::byte* next = last ? block(0, first + count) : block(panel + 1, first);
+      size_t lines_left = last && first + count == w.cols ? 0 : count * kRowBytes / 64;
+      // Tiles of nearly equal height: one or two rows alone would take as long as four.
+      for (size_t tile = 0, row = 0; tile < num_tiles; ++tile) {
+        const size_t num_rows = (part.num_rows - row) / (num_tiles - tile);
+        const Fetch fetch{next, lines_left > 0 ? lines_per_tile : 0};
+        AddInputsOfRows<Loader>(num_rows, {x.Row(part.first_row + row) + first, x.stride},
+                                {reinterpret_cast<const Element*>(block(panel, first)), kPanelWidth},
+                                count, {sums.Row(panel, row), kPanelWidth}, fetch);
+        const size_t fetched = HWY_MIN(lines_left, fetch.lines * (count / kFetchInputs));
+        lines_left -= fetched;
+        next += fetched * 64;
+        row += num_rows;
       }
     }
   }

@@ -248,21 +248,27 @@ HWY_INLINE void ScaleSums(const VI32 (&sums)[kRows][kVecs], const ActivationGrou
 
 // The packed weights of a block, to be brought from memory into L2 while the block before it is
 // multiplied. Unpacking alone leaves the memory idle during the products, and with few rows that is
-// most of the time.
+// most of the time. The tiles share the lines of each group, so that memory is busy all the time.
 struct Prefetch {
   const std::byte* values = nullptr;  // null: nothing to fetch
   const std::byte* scales = nullptr;
   size_t values_per_group = 0;  // bytes
   size_t scales_per_group = 0;
+  size_t begin = 0, end = 0;    // bytes of a group that the tile fetches
 
+  void ForTile(size_t tile, size_t num_tiles) {
+    const size_t lines = values_per_group / kLineBytes;
+    begin = lines * tile / num_tiles * kLineBytes;
+    end = lines * (tile + 1) / num_tiles * kLineBytes;
+  }
   HWY_INLINE void Group(size_t g) const {
     if (values == nullptr) return;
-    constexpr size_t kLineBytes = 64;
-    for (size_t i = 0; i < values_per_group; i += kLineBytes) {
+    for (size_t i = begin; i < end; i += kLineBytes) {
       __builtin_prefetch(values + g * values_per_group + i, 0, 2);
     }
-    __builtin_prefetch(scales + g * scales_per_group, 0, 2);
+    if (begin == 0) __builtin_prefetch(scales + g * scales_per_group, 0, 2);
   }
+  static constexpr size_t kLineBytes = 64;
 };
 
 // Adds num_groups groups to the sums of kRows rows. acc: [kRows][16]
@@ -335,13 +341,16 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
     const size_t first = first_group_of(b);
     const size_t count = HWY_MIN(kBlockGroups, x.num_groups - first);
     UnpackBlock(w, part.first_panel + panel, first, count, block);
+    prefetch.values = nullptr;
     if (b + 1 < num_blocks) {
       const size_t next_panel = part.first_panel + panel_of(b + 1);
       const size_t next = first_group_of(b + 1);
       prefetch.values = w.Values(next_panel) + next * prefetch.values_per_group;
       prefetch.scales = w.Scales(next_panel) + next * prefetch.scales_per_group;
     }
+    const size_t num_tiles = (part.num_rows + kTileRows - 1) / kTileRows;
     for (size_t i = 0; i < part.num_rows; i += kTileRows) {
+      prefetch.ForTile(i / kTileRows, num_tiles);
       const ActivationGroup* a = x.Tile((part.first_row + i) / kTileRows) + first * kTileRows;
       float* acc = sums.Row(panel, i);
       switch (HWY_MIN(kTileRows, part.num_rows - i)) {
@@ -358,7 +367,6 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
           AddGroups<Arithmetic, 4, kHasMin, kParts>(a, block, count, prefetch, acc);
           break;
       }
-      prefetch.values = nullptr;  // the first tile has fetched it
     }
   }
   sums.WriteTo(y, bias);

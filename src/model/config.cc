@@ -114,6 +114,9 @@ void RefuseUnsupportedLlada(const JsonConfig& config) {
 
 }  // namespace
 
+const std::array<const char*, 4> kBudgetKeys = {"spa.budget.peak_layer", "spa.budget.peak_ratio",
+                                                "spa.budget.first_ratio", "spa.budget.last_ratio"};
+
 std::string_view FamilyName(Family family) {
   return family == Family::kLlada ? "llada" : "dream";
 }
@@ -176,6 +179,10 @@ ModelConfig ConfigFromGguf(const GgufFile& file) {
   config.pad_id = ToTokenId(file.FindUint("tokenizer.ggml.padding_token_id"));
   config.gen_length = file.FindUint("diffusion.gen_length");
   config.block_length = file.FindUint("diffusion.block_length");
+  if (file.FindFloat(kBudgetKeys[0])) {
+    config.spa_budget.emplace();
+    for (size_t i = 0; i < 4; ++i) (*config.spa_budget)[i] = RequireFloat(file, kBudgetKeys[i]);
+  }
   const std::string* name = file.FindString("general.name");
   config.name = name != nullptr ? *name : std::filesystem::path(file.name()).stem().string();
   ValidateConfig(config, file.name());
@@ -223,6 +230,13 @@ ModelConfig ConfigFromFolder(const std::filesystem::path& folder) {
     const JsonConfig defaults(ReadJson(generation), generation.string());
     config.gen_length = defaults.Uint("gen_length");
     config.block_length = defaults.Uint("block_length");
+    if (const json* budget = defaults.Find("spa_budget")) {
+      if (!budget->is_array() || budget->size() != 4 ||
+          !std::ranges::all_of(*budget, [](const json& item) { return item.is_number(); })) {
+        throw Error("{}: 'spa_budget' must be a list of four numbers", generation.string());
+      }
+      config.spa_budget = budget->get<std::array<double, 4>>();
+    }
   }
   config.name = std::filesystem::absolute(folder).lexically_normal().filename().string();
   if (config.name.empty()) config.name = FamilyName(config.family);
@@ -251,6 +265,14 @@ void ValidateConfig(const ModelConfig& config, const std::string& where) {
   if (config.block_length) {
     in_range("the default block", *config.block_length, config.gen_length.value_or(0));
     check(*config.gen_length % *config.block_length == 0, "the default block", *config.block_length);
+  }
+  if (config.spa_budget) {
+    const auto [peak_layer, peak, first, last] = *config.spa_budget;
+    const auto ratio = [](double value) { return value > 0.0 && value <= 1.0; };
+    if (!(peak_layer >= 1.0 && peak_layer <= static_cast<double>(config.num_layers)) ||
+        !ratio(peak) || !ratio(first) || !ratio(last)) {
+      throw Error("{}: the budget of SPA-Cache makes no sense", where);
+    }
   }
   check(config.mask_id >= 0 && static_cast<size_t>(config.mask_id) < config.vocab_rows,
         "the mask token's id", static_cast<uint64_t>(config.mask_id));

@@ -3,6 +3,7 @@
 // has been checked for sense.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <optional>
@@ -37,10 +38,14 @@ struct ModelConfig {
   std::optional<TokenId> eos_id, bos_id, pad_id;
   // The canvas and the blocks its makers decode it with, if they say so.
   std::optional<size_t> gen_length, block_length;
+  // SPA-Cache's budget for it: peak layer, and the ratios at the peak, the first and the last layer.
+  std::optional<std::array<double, 4>> spa_budget;
 
   size_t q_dim() const { return num_heads * head_dim; }
   size_t kv_dim() const { return num_kv_heads * head_dim; }
 };
+
+extern const std::array<const char*, 4> kBudgetKeys;  // of spa_budget in GGUF metadata
 
 std::string_view FamilyName(Family family);  // "llada", "dream"
 

@@ -27,12 +27,13 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   size_t first = 0;
   if (step_ == 0) {
     first = warm_rows_;  // nothing to do for what another sequence has computed
-  } else if (!full && !options.scope_all) {
+  } else if (!full && options.scope != Scope::kAll) {
     // A shifted model predicts the first position from the last prompt row: it must stay alive.
     first = step.prompt_length;
     if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
   }
-  scope_ = RowSet::Range(first, step.num_rows());
+  const bool to_block = options.scope == Scope::kReach && !refresh_;
+  scope_ = RowSet::Range(first, to_block ? step.block_end : step.num_rows());
   return scope_;
 }
 
@@ -79,7 +80,18 @@ RowSet SpaPolicy::Select(LayerView& view, MatView<const float> proxies) {
   const LayerState& state = layers_[view.layer];
   std::vector<float> similarity(scope_.size());
   CosineRows(proxies, state.proxies.View(), scope_, similarity, *view.pool);
-  size_t count = BudgetRows(options.ratios[view.layer], scope_.size());
+  // The budget is a share of all rows that will ever compete, so that the first blocks do not starve.
+  const size_t num_rows = options.scope == Scope::kReach
+                              ? view.step->num_rows() - view.step->prompt_length
+                              : scope_.size();
+  size_t count = std::min(BudgetRows(options.ratios[view.layer], num_rows), scope_.size());
+  // A block that begins was left alone until now: all of it is read.
+  const bool begins = options.scope == Scope::kReach && view.step->step_in_block == 0;
+  std::vector<float> rank = similarity;
+  if (options.focus || begins) {
+    const size_t in_focus = MoveFocusFirst(*view.step, rank);
+    if (begins) count = std::max(count, in_focus);
+  }
   if (options.drift < 1.0) {
     const auto drifted = static_cast<size_t>(std::ranges::count_if(
         similarity, [&](float s) { return !(s > static_cast<float>(options.drift)); }));
@@ -90,14 +102,14 @@ RowSet SpaPolicy::Select(LayerView& view, MatView<const float> proxies) {
     places.resize(scope_.size());
     std::iota(places.begin(), places.end(), 0u);
     const auto key = [&](uint32_t place) {
-      const float s = similarity[place];
+      const float s = rank[place];
       return std::tuple(s > kUnchanged ? 1.0f : s, state.computed[scope_[place]], place);
     };
     std::ranges::nth_element(places, places.begin() + static_cast<ptrdiff_t>(count - 1),
                              [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
     places.resize(count);
   } else {
-    places = SmallestK(similarity, count);
+    places = SmallestK(rank, count);
   }
   if (options.refresh_drift > 0.0) {
     double left = 0.0;
@@ -106,6 +118,19 @@ RowSet SpaPolicy::Select(LayerView& view, MatView<const float> proxies) {
     drift_left_behind_ += left / static_cast<double>(scope_.size() * view.config->num_layers);
   }
   return scope_.At(places);
+}
+
+size_t SpaPolicy::MoveFocusFirst(const StepInput& step, std::vector<float>& rank) const {
+  constexpr float kFirst = 4.0f;  // cosines are in [-1, 1]
+  size_t count = 0;
+  const RowSet settled(std::vector<uint32_t>(step.committed.begin(), step.committed.end()));
+  for (const uint32_t row : step.wanted.Union(settled).Intersect(scope_)) {
+    float& s = rank[row - scope_[0]];
+    if (s > kUnchanged || s > static_cast<float>(model_->options.drift)) continue;
+    s -= kFirst;
+    ++count;
+  }
+  return count;
 }
 
 MatView<const float> SpaPolicy::Identify(LayerView& view) {
@@ -209,7 +234,10 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
       "identifier", 0, {"singular", "value", "key", "query", "attn-input", "attn-output"}));
   o.rank = reader.Count("rank", DefaultProxyRank(config), 1, config.kv_dim());
   o.form = reader.Choice("form", 0, {"delta", "absolute"}) == 0 ? Reuse::kDelta : Reuse::kOutput;
-  o.scope_all = reader.Choice("scope", paper ? 1 : 0, {"gen", "all"}) == 1;
+  const bool ours = preset == Preset::kDefault;
+  o.scope = static_cast<Scope>(reader.Choice(
+      "scope", static_cast<size_t>(ours ? Scope::kReach : paper ? Scope::kAll : Scope::kGen),
+      {"gen", "all", "reach"}));
   o.overwrite_proxy = reader.Choice("proxy", reference ? 1 : 0, {"scatter", "overwrite"}) == 1;
   o.full_kv = reader.Choice("kv", reference ? 1 : 0, {"sparse", "full"}) == 1;
   o.dense_first = reader.Flag("dense-first", !paper);
@@ -217,12 +245,10 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
   const size_t gen_every = dream ? task.dream_gen : task.llada_gen;
   o.refresh_prompt = reader.Count("refresh-prompt", paper ? 0 : prompt_every, 0, 1 << 20);
   o.refresh_gen = reader.Count("refresh-gen", reference ? gen_every : 0, 0, 1 << 20);
-  // Rows that moved less than this are left alone: a tenth fewer rows. Picked among several values on
-  // the questions of docs/results.md, so its accuracy there is not an independent test. The paper
-  // spends its whole budget.
-  o.drift = reader.Number("drift", preset == Preset::kDefault ? 0.999 : 1.0, 0.0, 1.0);
+  o.drift = reader.Number("drift", 1.0, 0.0, 1.0);
   o.refresh_drift = reader.Number("refresh-drift", 0.0, 0.0, 1e9);
   o.stale_first = reader.Flag("stale-first", false);
+  o.focus = reader.Flag("focus", ours);
 
   constexpr double kLeast = 1e-4;
   // A measured profile of the model gives the shape of the bell. How much is spent stays the

@@ -22,12 +22,20 @@ namespace spa {
 
 enum class Identifier { kSingular, kValue, kKey, kQuery, kAttnInput, kAttnOutput };
 
+// Which rows compete for the budget between refreshes.
+enum class Scope {
+  kGen,    // the generated ones (the authors' code)
+  kAll,    // all (the paper)
+  kReach,  // the generated ones up to the end of the block being decoded; later blocks wait as they
+           // were at the last refresh
+};
+
 struct SpaOptions {
   Identifier identifier = Identifier::kSingular;
   size_t rank = 0;                   // kSingular
   std::vector<double> ratios;        // budget per layer
   Reuse form = Reuse::kDelta;        // or kOutput, Algorithm 1 read literally
-  bool scope_all = false;            // all rows compete, or the generated ones only
+  Scope scope = Scope::kGen;
   bool overwrite_proxy = false;      // compare with the last step (code), or with the last update
   bool full_kv = false;              // keys and values of every row in scope (code)
   bool dense_first = true;           // the first layer recomputes every row in scope
@@ -37,6 +45,7 @@ struct SpaOptions {
   double drift = 1.0;                // rows more similar than this are left alone (budget: a cap)
   double refresh_drift = 0.0;        // refresh the scope when this much drift was left behind
   bool stale_first = false;          // unchanged rows: those that waited longest go first
+  bool focus = false;                // rows that are read and rows just settled go before others
 };
 
 // What all sequences of a model share.
@@ -67,6 +76,8 @@ class SpaPolicy : public CachePolicy {
   MatView<const float> Identify(LayerView& view);
   MatView<const float> AttentionOutput(LayerView& view);
   RowSet Select(LayerView& view, MatView<const float> proxies);
+  // Puts the rows whose logits are read and those just settled in front; returns their number.
+  size_t MoveFocusFirst(const StepInput& step, std::vector<float>& rank) const;
 
   std::shared_ptr<const SpaModel> model_;
   std::vector<LayerState> layers_;

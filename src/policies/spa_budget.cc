@@ -39,6 +39,10 @@ std::vector<double> ReferenceBudgetRatios(const Budget& published, double peak_r
 }
 
 Budget PublishedBudget(const ModelConfig& config) {
+  if (config.spa_budget) {
+    const auto [peak_layer, peak, first, last] = *config.spa_budget;
+    return {.peak_layer = peak_layer, .peak_ratio = peak, .first_ratio = first, .last_ratio = last};
+  }
   const auto layers = static_cast<double>(config.num_layers);
   if (config.family == Family::kDream) {
     return {.peak_layer = std::round(14.0 / 28.0 * layers), .peak_ratio = 0.30,

@@ -28,7 +28,7 @@ std::vector<std::string> OptionsOf(const json& golden) {
       std::string("dense-first=") + (o["dense0"].get<bool>() ? "on" : "off"),
       "refresh-gen=" + refresh("gen_refresh"),
       "refresh-prompt=" + refresh("prompt_refresh"),
-      "rank=" + std::to_string(golden["rank"].get<int>()), "drift=1"};
+      "rank=" + std::to_string(golden["rank"].get<int>()), "focus=off"};
   if (golden["variant"] == "value-uniform") {
     options.push_back("rho=0.25");
   } else {

@@ -237,6 +237,54 @@ TEST(SpaPolicy, RowsPerLayerFollowTheBudgetAndRefreshesAreOnTime) {
   }
 }
 
+TEST(SpaPolicy, BlocksAheadWaitUntilTheyAreReached) {
+  TestModel model(kModel);
+  const std::vector<TokenId> prompt(20, 300);
+  const auto generation =
+      model.Start(prompt, Greedy(40, 8), model.Policy("spa", {"rho=0.1", "refresh-prompt=0"}));
+  generation->state().trace = true;
+  Generation* one = generation.get();
+  for (size_t step = 0; step < 24; ++step) {
+    StepTogether(model.transformer, {&one, 1});
+    if (step == 0) continue;
+    const size_t block_begin = 20 + step / 8 * 8;
+    for (size_t layer = 0; layer < model.file.config().num_layers; ++layer) {
+      const RowSet& rows = generation->state().traced_rows[layer];
+      EXPECT_LT(rows[rows.size() - 1], block_begin + 8) << step << " " << layer;
+      // A block that begins is computed whole, beyond the budget of 4 rows.
+      const RowSet block = RowSet::Range(block_begin, block_begin + 8);
+      if (step % 8 == 0) EXPECT_EQ(rows.Intersect(block).size(), 8u) << step << " " << layer;
+      if (step % 8 != 0 && layer > 0) EXPECT_EQ(rows.size(), 4u) << step << " " << layer;
+    }
+  }
+}
+
+TEST(SpaPolicy, RowsThatAreReadAndRowsJustSettledGoFirst) {
+  TestModel model(kModel);
+  const std::vector<TokenId> prompt(20, 300);
+  size_t outside[2] = {};
+  for (const bool focus : {false, true}) {
+    const auto generation = model.Start(
+        prompt, Greedy(40, 40),
+        model.Policy("spa", {"rho=0.1", "scope=all", focus ? "focus=on" : "focus=off"}));
+    generation->state().trace = true;
+    Generation* one = generation.get();
+    for (size_t step = 0; step < 20; ++step) {
+      const auto settled = generation->decoder().committed();
+      RowSet first(std::vector<uint32_t>(settled.begin(), settled.end()));
+      for (uint32_t row = 20; row < 60; ++row) {
+        if (generation->decoder().masked()[row]) first = first.Union(RowSet::Range(row, row + 1));
+      }
+      StepTogether(model.transformer, {&one, 1});
+      for (size_t layer = 1; step > 0 && layer < model.file.config().num_layers; ++layer) {
+        outside[focus] += generation->state().traced_rows[layer].Without(first).size();
+      }
+    }
+  }
+  EXPECT_GT(outside[0], 0u);
+  EXPECT_EQ(outside[1], 0u);
+}
+
 TEST(SpaPolicy, AWarmStartSkipsThePromptAndASameSequenceStaysExact) {
   TestModel model(kModel);
   std::vector<TokenId> prompt;
