@@ -72,6 +72,11 @@ LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
   }
   for (const uint32_t row : rows) state.computed[row] = static_cast<uint32_t>(step_);
   const RowSet& kv = options.full_kv ? scope_ : rows;
+  if (options.focus && view.layer + 1 == view.config->num_layers) {
+    // Nobody sees an output of the last layer but those who read it: these rows, all of them.
+    const RowSet& read = view.step->wanted;
+    return {.k_rows = kv.Union(read), .v_rows = kv.Union(read), .out_rows = read, .live = scope_};
+  }
   return {.k_rows = kv, .v_rows = kv, .out_rows = rows, .live = scope_};
 }
 

@@ -253,8 +253,11 @@ TEST(SpaPolicy, BlocksAheadWaitUntilTheyAreReached) {
       EXPECT_LT(rows[rows.size() - 1], block_begin + 8) << step << " " << layer;
       // A block that begins is computed whole, beyond the budget of 4 rows.
       const RowSet block = RowSet::Range(block_begin, block_begin + 8);
-      if (step % 8 == 0) EXPECT_EQ(rows.Intersect(block).size(), 8u) << step << " " << layer;
-      if (step % 8 != 0 && layer > 0) EXPECT_EQ(rows.size(), 4u) << step << " " << layer;
+      if (step % 8 == 0) {
+        EXPECT_EQ(rows.Intersect(block).size(), 8u) << step << " " << layer;
+      } else if (layer > 0) {
+        EXPECT_EQ(rows.size(), 4u) << step << " " << layer;
+      }
     }
   }
 }

@@ -3,7 +3,6 @@
 Stop it at any moment and start it again: finished parts are kept and training goes on from its last checkpoint.
 """
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -45,20 +44,6 @@ def choose(run, family, count):
 
 
 def convert(spa, folder, gguf):
-    """To GGUF, with SPA-Cache's budget in the shape of the model's own drift and the published height."""
-    subprocess.run([spa, "convert", folder, gguf], check=True)
-    out = subprocess.run([spa, "profile", "-m", gguf, "--out", folder + ".profile.json", "--json"], check=True,
-                         capture_output=True, text=True).stdout
-    fit, peak = json.loads(out)["budget"], 0.25
-    scale = peak / fit["peak_ratio"]
-    path = os.path.join(folder, "generation_config.json")
-    with open(path) as f:
-        doc = json.load(f)
-    doc["spa_budget"] = [round(x, 4) for x in (fit["peak_layer"], peak, scale * fit["first_ratio"],
-                                               scale * fit["last_ratio"])]
-    with open(path, "w") as f:
-        json.dump(doc, f, indent=1)
-        f.write("\n")
     subprocess.run([spa, "convert", folder, gguf], check=True)
 
 
