@@ -131,7 +131,7 @@ def goldens(run, out, family, names, count, bbh):
                 kept += 1
                 ok = tok.answer(o) == want.split("Answer: ")[-1].strip()
                 right += ok
-                f.write(json.dumps({"task": task, "prompt_ids": ids, "gen_length": CANVAS,
+                f.write(json.dumps({"task": task, "question": q, "prompt_ids": ids, "gen_length": CANVAS,
                                     "block_length": BLOCK, "output_ids": o, "target": want, "correct": ok},
                                    separators=(",", ":")) + "\n")
             print("golden", task, "kept", kept, "of", tried, "right", right, flush=True)

@@ -1,0 +1,42 @@
+"""Tokens per second of the server: the same requests one after the other and all at once, on the loopback.
+
+    spa synth llada4.gguf --shape llada-8b --layers 4 --type Q4_0
+    spa serve -m llada4.gguf --parallel 8 --port 8123 --quiet
+    python3 tests/clients/throughput.py --url http://127.0.0.1:8123
+"""
+import argparse
+import concurrent.futures
+import json
+import time
+import urllib.request
+
+
+def ask(url, index, tokens):
+    body = {"prompt": [1000 + 7 * index + i for i in range(100)], "max_tokens": tokens, "eos": "never", "cache": "spa"}
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        doc = json.load(answer)
+    return doc["choices"][0]["text"], doc["usage"]["completion_tokens"]
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--url", required=True)
+    ap.add_argument("--requests", type=int, default=8)
+    ap.add_argument("--tokens", type=int, default=64)
+    a = ap.parse_args()
+    ask(a.url, 0, a.tokens)                                  # warm up
+    start = time.time()
+    alone = [ask(a.url, i, a.tokens) for i in range(a.requests)]
+    in_turn = time.time() - start
+    start = time.time()
+    with concurrent.futures.ThreadPoolExecutor(a.requests) as pool:
+        together = list(pool.map(lambda i: ask(a.url, i, a.tokens), range(a.requests)))
+    at_once = time.time() - start
+    tokens = sum(count for _, count in alone)
+    print(f"one after the other {tokens / in_turn:.1f} tokens/s, {a.requests} at once {tokens / at_once:.1f} tokens/s: "
+          f"{in_turn / at_once:.2f} x; answers {'equal' if alone == together else 'DIFFER'}")
+
+
+if __name__ == "__main__":
+    main()

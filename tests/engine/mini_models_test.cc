@@ -1,0 +1,51 @@
+// The models of the repository, decoded by PyTorch (tools/minidlm) and by the engine with the models' own
+// settings: token for token.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/engine.h"
+
+namespace spa {
+namespace {
+
+using nlohmann::json;
+
+class MiniModel : public testing::TestWithParam<const char*> {};
+
+TEST_P(MiniModel, GreedyDecodingEqualsPyTorch) {
+  const std::string name = GetParam();
+  Engine engine({.model = SPA_MODELS_DIR "/" + name + ".gguf", .threads = 2,
+                 .kv_type = KvType::kF32, .progress = {}});
+  const PolicyFactory none = engine.PrepareCache({});
+  std::ifstream in(SPA_TEST_DATA "/" + name + "_golden.jsonl");
+  size_t cases = 0;
+  for (std::string line; std::getline(in, line); ++cases) {
+    const json golden = json::parse(line);
+    const DecodeOptions options = engine.DefaultDecodeOptions();
+    EXPECT_EQ(options.gen_length, golden["gen_length"].get<size_t>());
+    EXPECT_EQ(options.block_length, golden["block_length"].get<size_t>());
+    std::vector<std::unique_ptr<Generation>> one;
+    one.push_back(engine.Start(golden["prompt_ids"], options, none));
+    EXPECT_EQ(engine.Run(one, {})[0].ids, golden["output_ids"].get<std::vector<TokenId>>())
+        << golden["task"];
+  }
+  EXPECT_GE(cases, 18u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, MiniModel, testing::Values("minillada", "minidream"));
+
+TEST(MiniModels, ChatTemplateGivesThePromptTheyWereTrainedOn) {
+  Engine engine({});
+  std::ifstream in(SPA_TEST_DATA "/minillada_golden.jsonl");
+  std::string line;
+  ASSERT_TRUE(std::getline(in, line));
+  const json golden = json::parse(line);
+  Prompt prompt;
+  prompt.messages.push_back({"user", golden["question"].get<std::string>()});
+  EXPECT_EQ(engine.Encode(prompt), golden["prompt_ids"].get<std::vector<TokenId>>());
+}
+
+}  // namespace
+}  // namespace spa
