@@ -1,6 +1,8 @@
 # What nearly every file includes, parsed once for all folders.
-set(spa_common_headers <algorithm> <filesystem> <functional> <memory> <optional> <span> <string>
-                       <vector> <fmt/format.h>)
+set(spa_common_headers <algorithm> <array> <atomic> <charconv> <chrono> <cmath> <cstring>
+                       <filesystem> <fstream> <functional> <map> <memory> <numeric> <optional>
+                       <set> <span> <sstream> <string> <thread> <unordered_map> <variant> <vector>
+                       <fmt/format.h>)
 
 # spa_precompile(TARGET OWNER HEADERS...) gives TARGET the precompiled headers of OWNER, which may be
 # TARGET itself.

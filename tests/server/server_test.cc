@@ -170,7 +170,8 @@ TEST(Server, FullQueueSaysWhenToComeBack) {
   std::vector<std::thread> clients;
   for (int i = 0; i < 12; ++i) {
     clients.emplace_back([&] {
-      const auto result = Ask(server, Body("True is", {{"max_tokens", 256}, {"cache", "none"}}));
+      const auto result = Ask(server, Body("True is", {{"max_tokens", 64}, {"cache", "none"},
+                                                       {"eos", "never"}}));
       if (!result) {
         ++other;
       } else if (result->status == 200) {
@@ -206,7 +207,7 @@ TEST(Server, ADisconnectFreesThePlace) {
     auto client = Connect(server);
     client.send(request);
   }
-  for (int i = 0; i < 200 && Metric(server, "dlm_requests_cancelled_total") < 1.0; ++i) {
+  for (int i = 0; i < 2400 && Metric(server, "dlm_requests_cancelled_total") < 1.0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
   }
   EXPECT_EQ(Metric(server, "dlm_requests_cancelled_total"), 1.0);
