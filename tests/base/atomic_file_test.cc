@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,7 +14,9 @@ namespace spa {
 namespace {
 
 std::filesystem::path Folder() {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "atomic_file_test";
+  // Tests of one program run side by side, each in a process of its own.
+  const auto folder = std::filesystem::path(testing::TempDir()) /
+                      ("atomic_file_test." + std::to_string(getpid()));
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   return folder;

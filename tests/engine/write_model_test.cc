@@ -2,6 +2,7 @@
 #include "engine/write_model.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -13,7 +14,8 @@ namespace spa {
 namespace {
 
 std::filesystem::path Folder() {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "write_model_test";
+  const auto folder = std::filesystem::path(testing::TempDir()) /
+                      ("write_model_test." + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   return folder;
 }

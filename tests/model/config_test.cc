@@ -2,6 +2,7 @@
 #include "model/config.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,7 +14,8 @@ namespace spa {
 namespace {
 
 std::filesystem::path WriteConfig(const std::string& json) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "config_test";
+  const auto folder = std::filesystem::path(testing::TempDir()) /
+                      ("config_test." + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json") << json;
   return folder;
