@@ -11,8 +11,9 @@ import time
 import urllib.request
 
 
-def ask(url, index, tokens):
-    body = {"prompt": [1000 + 7 * index + i for i in range(100)], "max_tokens": tokens, "eos": "never", "cache": "spa"}
+def ask(url, index, tokens, block):
+    body = {"prompt": [1000 + 7 * index + i for i in range(100)], "max_tokens": tokens, "eos": "never", "cache": "spa",
+            "block_length": block}
     request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=600) as answer:
         doc = json.load(answer)
@@ -24,14 +25,15 @@ def main():
     ap.add_argument("--url", required=True)
     ap.add_argument("--requests", type=int, default=8)
     ap.add_argument("--tokens", type=int, default=64)
+    ap.add_argument("--block", type=int, default=8, help="block length; 8 is the paper's for GSM8K")
     a = ap.parse_args()
-    ask(a.url, 0, a.tokens)                                  # warm up
+    ask(a.url, 0, a.tokens, a.block)                                  # warm up
     start = time.time()
-    alone = [ask(a.url, i, a.tokens) for i in range(a.requests)]
+    alone = [ask(a.url, i, a.tokens, a.block) for i in range(a.requests)]
     in_turn = time.time() - start
     start = time.time()
     with concurrent.futures.ThreadPoolExecutor(a.requests) as pool:
-        together = list(pool.map(lambda i: ask(a.url, i, a.tokens), range(a.requests)))
+        together = list(pool.map(lambda i: ask(a.url, i, a.tokens, a.block), range(a.requests)))
     at_once = time.time() - start
     tokens = sum(count for _, count in alone)
     print(f"one after the other {tokens / in_turn:.1f} tokens/s, {a.requests} at once {tokens / at_once:.1f} tokens/s: "

@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string rest(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto post = [&](const char* path) {
-    return std::string("POST ") + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " +
+    return std::string("POST ") + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
            std::to_string(rest.size()) + "\r\n\r\n" + rest;
   };
   switch (data[0] % 3) {
@@ -67,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   static unsigned count = 0;
   if (++count % 64 == 0) {
-    const std::string health = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    const std::string health = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     for (int i = 0; Exchange(health).find("200 OK") == std::string::npos; ++i) {
       if (i == 50) std::abort();  // 5 s without an answer
     }
