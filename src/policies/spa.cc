@@ -28,10 +28,10 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   if (step_ == 0) {
     first = warm_rows_;  // nothing to do for what another sequence has computed
   } else if (!full && options.scope != Scope::kAll) {
-    // A shifted model predicts the first position from the last prompt row: it must stay alive.
     first = step.prompt_length;
-    if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
   }
+  // A shifted model predicts the first position from the last prompt row: it must stay alive.
+  if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
   const bool to_block = options.scope == Scope::kReach && !refresh_;
   scope_ = RowSet::Range(first, to_block ? step.block_end : step.num_rows());
   return scope_;

@@ -8,6 +8,8 @@ The worked answers are made to be learnable by a tiny model: every new token dep
 that are near or easy to find, the state is written out after every step, numbers are words (one token
 each, where digits would be two), and every answer ends with "Answer: X".
 """
+import argparse
+import json
 import math
 import random
 
@@ -351,8 +353,12 @@ def sample(rng, task, size=1.0):
 
 
 if __name__ == "__main__":
-    r = random.Random(0)
+    ap = argparse.ArgumentParser(description="Prints problems of every task as JSON lines, for `spa eval --task jsonl`.")
+    ap.add_argument("--count", type=int, default=3, help="problems per task")
+    ap.add_argument("--seed", type=int, default=0)
+    a = ap.parse_args()
+    r = random.Random(a.seed)
     for name in TASKS:
-        for s in (0.3, 1.0, 1.0):
-            q, a = sample(r, name, s)
-            print(f"[{name}] {q!r}\n    -> {a!r}")
+        for _ in range(a.count):
+            q, worked = sample(r, name)
+            print(json.dumps({"task": name, "question": q, "answer": worked.split("Answer: ")[-1].strip()}))
