@@ -34,26 +34,47 @@ constexpr size_t kBlockGroups = 32;
 // Up to here all activations of a part stay in L2.
 constexpr size_t kFewRows = 16;
 
+// Up to here 4-bit weights are taken apart as they are multiplied; with more rows that pays once,
+// before the first tile.
+constexpr size_t kFewTiles = 2;
+
 struct alignas(64) WeightBlock {
   uint8_t unpacked[kBlockGroups * kGroupBytes];
   float scales[2 * kBlockGroups * kPanelWidth];  // [groups][16], or [2 * groups][16] where a scale
                                                  // covers 16 inputs
   float mins[kBlockGroups * kPanelWidth];        // [groups][16]
-  const uint8_t* values;                         // [groups][8 quads][16][4]
+  const uint8_t* values;                         // [groups][8 quads][16][4], or 4 bits each as in
+                                                 // the panel
 };
+
+HWY_INLINE VU8 LowNibbles(VU8 bytes) { return hn::And(bytes, hn::Set(DU8(), 15)); }
+
+HWY_INLINE VU8 HighNibbles(VU8 bytes) {
+  constexpr hn::Repartition<uint16_t, DU8> d16;
+  return LowNibbles(hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(d16, bytes))));
+}
+
+// The values of a quad as bytes.
+template <bool kNibbles>
+HWY_INLINE void LoadQuad(const uint8_t* quad, VU8 (&w)[kVecs]) {
+  constexpr DU8 d8;
+  if constexpr (kNibbles) {
+    for (size_t v = 0; v < kVecs / 2; ++v) {
+      const VU8 both = hn::Load(d8, quad + v * kLanes * kQuad);
+      w[v] = LowNibbles(both);
+      w[v + kVecs / 2] = HighNibbles(both);
+    }
+  } else {
+    for (size_t v = 0; v < kVecs; ++v) w[v] = hn::Load(d8, quad + v * kLanes * kQuad);
+  }
+}
 
 // 4-bit values become bytes.
 void UnpackNibbles(const uint8_t* HWY_RESTRICT from, size_t num_groups, uint8_t* HWY_RESTRICT to) {
-  constexpr DU8 d8;
-  constexpr hn::Repartition<uint16_t, DU8> d16;
-  const VU8 low_nibble = hn::Set(d8, 15);
   for (size_t quad = 0; quad < num_groups * kQuadsPerGroup; ++quad) {
-    for (size_t i = 0; i < kQuadBytes / 2; i += hn::Lanes(d8)) {
-      const VU8 both = hn::Load(d8, from + i);
-      const VU8 shifted = hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, both)));
-      hn::Store(hn::And(both, low_nibble), d8, to + i);
-      hn::Store(hn::And(shifted, low_nibble), d8, to + kQuadBytes / 2 + i);
-    }
+    VU8 w[kVecs];
+    LoadQuad<true>(from, w);
+    for (size_t v = 0; v < kVecs; ++v) hn::Store(w[v], DU8(), to + v * kLanes * kQuad);
     from += kQuadBytes / 2;
     to += kQuadBytes;
   }
@@ -127,14 +148,16 @@ void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_grou
 }
 
 void UnpackBlock(const PackedMatrix::Panels& w, size_t panel, size_t first_group, size_t num_groups,
-                 WeightBlock& block) {
+                 bool keep_nibbles, WeightBlock& block) {
   ExpandScales(w, panel, first_group, num_groups, block.scales, block.mins);
   const uint8_t* values = reinterpret_cast<const uint8_t*>(w.Values(panel));
-  if (w.form == PanelForm::kInt4) {
+  if (w.form != PanelForm::kInt4) {
+    block.values = values + first_group * kGroupBytes;
+  } else if (keep_nibbles) {
+    block.values = values + first_group * kGroupBytes / 2;
+  } else {
     UnpackNibbles(values + first_group * kGroupBytes / 2, num_groups, block.unpacked);
     block.values = block.unpacked;
-  } else {
-    block.values = values + first_group * kGroupBytes;
   }
 }
 
@@ -228,7 +251,7 @@ struct Int8 {
 #endif  // SPA_HAS_QUAD_DOT
 
 // acc += scale * sums (+ min * sum of the activations)
-template <size_t kRows, bool kHasMin>
+template <bool kHasMin, size_t kRows>
 HWY_INLINE void ScaleSums(const VI32 (&sums)[kRows][kVecs], const ActivationGroup* a,
                           const float* scales, const float* mins, float* acc) {
   constexpr DF32 df;
@@ -254,7 +277,7 @@ struct Prefetch {
   const std::byte* scales = nullptr;
   size_t values_per_group = 0;  // bytes
   size_t scales_per_group = 0;
-  size_t begin = 0, end = 0;    // bytes of a group that the tile fetches
+  size_t begin = 0, end = 0;  // bytes of a group that the tile fetches
 
   void ForTile(size_t tile, size_t num_tiles) {
     const size_t lines = values_per_group / kLineBytes;
@@ -272,12 +295,12 @@ struct Prefetch {
 };
 
 // Adds num_groups groups to the sums of kRows rows. acc: [kRows][16]
-template <class Arithmetic, size_t kRows, bool kHasMin, size_t kParts>
+template <class Arithmetic, bool kNibbles, bool kHasMin, size_t kParts, size_t kRows>
 HWY_NOINLINE void AddGroups(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
                             size_t num_groups, const Prefetch& prefetch, float* HWY_RESTRICT acc) {
   using Sum = typename Arithmetic::Sum;
-  constexpr DU8 d8;
   constexpr size_t kQuadsPerPart = kQuadsPerGroup / kParts;
+  constexpr size_t kStride = kNibbles ? kQuadBytes / 2 : kQuadBytes;
   const uint8_t* HWY_RESTRICT values = w.values;
   const float* HWY_RESTRICT scales = w.scales;
   const float* HWY_RESTRICT mins = w.mins;
@@ -292,12 +315,10 @@ HWY_NOINLINE void AddGroups(const ActivationGroup* HWY_RESTRICT a, const WeightB
       }
       const int8_t* inputs = a->q + part * kQuadsPerPart * kQuad;
       HWY_UNROLL(4)
-      for (size_t quad = 0; quad < kQuadsPerPart; quad += 2, values += 2 * kQuadBytes) {
+      for (size_t quad = 0; quad < kQuadsPerPart; quad += 2, values += 2 * kStride) {
         VU8 w0[kVecs], w1[kVecs];
-        for (size_t v = 0; v < kVecs; ++v) {
-          w0[v] = hn::Load(d8, values + v * kLanes * kQuad);
-          w1[v] = hn::Load(d8, values + kQuadBytes + v * kLanes * kQuad);
-        }
+        LoadQuad<kNibbles>(values, w0);
+        LoadQuad<kNibbles>(values + kStride, w1);
         for (size_t r = 0; r < kRows; ++r) {
           const int8_t* input = inputs + r * sizeof(ActivationGroup) + quad * kQuad;
           const VI8 a0 = BroadcastQuad(input);
@@ -311,12 +332,12 @@ HWY_NOINLINE void AddGroups(const ActivationGroup* HWY_RESTRICT a, const WeightB
       for (size_t r = 0; r < kRows; ++r) {
         for (size_t v = 0; v < kVecs; ++v) totals[r][v] = Arithmetic::Finish(sums[r][v]);
       }
-      ScaleSums<kRows, kHasMin>(totals, a, scales, mins, acc);
+      ScaleSums<kHasMin>(totals, a, scales, mins, acc);
     }
   }
 }
 
-template <class Arithmetic, bool kHasMin, size_t kParts>
+template <class Arithmetic, bool kNibbles, bool kHasMin, size_t kParts>
 void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels& w,
                      const float* bias, const MatMulPart& part, MatView<float> y) {
   thread_local WeightBlock block;
@@ -340,7 +361,7 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
     const size_t panel = panel_of(b);
     const size_t first = first_group_of(b);
     const size_t count = HWY_MIN(kBlockGroups, x.num_groups - first);
-    UnpackBlock(w, part.first_panel + panel, first, count, block);
+    UnpackBlock(w, part.first_panel + panel, first, count, kNibbles, block);
     prefetch.values = nullptr;
     if (b + 1 < num_blocks) {
       const size_t next_panel = part.first_panel + panel_of(b + 1);
@@ -355,16 +376,16 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
       float* acc = sums.Row(panel, i);
       switch (HWY_MIN(kTileRows, part.num_rows - i)) {
         case 1:
-          AddGroups<Arithmetic, 1, kHasMin, kParts>(a, block, count, prefetch, acc);
+          AddGroups<Arithmetic, kNibbles, kHasMin, kParts, 1>(a, block, count, prefetch, acc);
           break;
         case 2:
-          AddGroups<Arithmetic, 2, kHasMin, kParts>(a, block, count, prefetch, acc);
+          AddGroups<Arithmetic, kNibbles, kHasMin, kParts, 2>(a, block, count, prefetch, acc);
           break;
         case 3:
-          AddGroups<Arithmetic, 3, kHasMin, kParts>(a, block, count, prefetch, acc);
+          AddGroups<Arithmetic, kNibbles, kHasMin, kParts, 3>(a, block, count, prefetch, acc);
           break;
         case 4:
-          AddGroups<Arithmetic, 4, kHasMin, kParts>(a, block, count, prefetch, acc);
+          AddGroups<Arithmetic, kNibbles, kHasMin, kParts, 4>(a, block, count, prefetch, acc);
           break;
       }
     }
@@ -377,16 +398,20 @@ void MultiplyInt(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, 
   const bool has_min = w.scale_form == ScaleForm::kHalfMin || w.scale_form == ScaleForm::kSuper;
   switch (w.form) {
     case PanelForm::kInt4:
-      return has_min ? MultiplyIntPart<Int4, true, 1>(x, w, bias, part, y)
-                     : MultiplyIntPart<Int4, false, 1>(x, w, bias, part, y);
+      if (part.num_rows <= kFewTiles * kTileRows) {
+        return has_min ? MultiplyIntPart<Int4, true, true, 1>(x, w, bias, part, y)
+                       : MultiplyIntPart<Int4, true, false, 1>(x, w, bias, part, y);
+      }
+      return has_min ? MultiplyIntPart<Int4, false, true, 1>(x, w, bias, part, y)
+                     : MultiplyIntPart<Int4, false, false, 1>(x, w, bias, part, y);
     case PanelForm::kInt6:
       if (w.scale_form == ScaleForm::kSuperHalf) {
-        return MultiplyIntPart<Int6, false, 2>(x, w, bias, part, y);
+        return MultiplyIntPart<Int6, false, false, 2>(x, w, bias, part, y);
       }
-      return has_min ? MultiplyIntPart<Int6, true, 1>(x, w, bias, part, y)
-                     : MultiplyIntPart<Int6, false, 1>(x, w, bias, part, y);
+      return has_min ? MultiplyIntPart<Int6, false, true, 1>(x, w, bias, part, y)
+                     : MultiplyIntPart<Int6, false, false, 1>(x, w, bias, part, y);
     case PanelForm::kInt8:
-      return MultiplyIntPart<Int8, false, 1>(x, w, bias, part, y);
+      return MultiplyIntPart<Int8, false, false, 1>(x, w, bias, part, y);
     default:
       HWY_ABORT("not a form of integers");
   }

@@ -21,21 +21,23 @@ namespace hn = hwy::HWY_NAMESPACE;
 void RmsNormRow(const float* HWY_RESTRICT x, const float* HWY_RESTRICT gain, float epsilon,
                 size_t n, float* HWY_RESTRICT y) {
   constexpr hn::ScalableTag<float> df;
+  constexpr hn::Half<decltype(df)> dh;
+  constexpr hn::Repartition<double, decltype(df)> dd;
   const size_t lanes = hn::Lanes(df);
-  // Four sums hide the latency of the additions.
-  auto s0 = hn::Zero(df), s1 = hn::Zero(df), s2 = hn::Zero(df), s3 = hn::Zero(df);
+  // Rounded where llama.cpp rounds, so that what is quantised next falls to the same side of a tie:
+  // squares are float, their sum is double.
+  auto s0 = hn::Zero(dd), s1 = hn::Zero(dd);
   size_t i = 0;
-  for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    const auto x0 = hn::LoadU(df, x + i), x1 = hn::LoadU(df, x + i + lanes);
-    const auto x2 = hn::LoadU(df, x + i + 2 * lanes), x3 = hn::LoadU(df, x + i + 3 * lanes);
-    s0 = hn::MulAdd(x0, x0, s0);
-    s1 = hn::MulAdd(x1, x1, s1);
-    s2 = hn::MulAdd(x2, x2, s2);
-    s3 = hn::MulAdd(x3, x3, s3);
+  for (; i + lanes <= n; i += lanes) {
+    const auto value = hn::LoadU(df, x + i);
+    const auto square = hn::Mul(value, value);
+    s0 = hn::Add(s0, hn::PromoteTo(dd, hn::LowerHalf(dh, square)));
+    s1 = hn::Add(s1, hn::PromoteTo(dd, hn::UpperHalf(dh, square)));
   }
-  double sum = hn::GetLane(hn::SumOfLanes(df, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
-  for (; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
-  const float scale = static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(n) + epsilon));
+  double sum = hn::GetLane(hn::SumOfLanes(dd, hn::Add(s0, s1)));
+  for (; i < n; ++i) sum += static_cast<double>(x[i] * x[i]);
+  const float mean = static_cast<float>(sum / static_cast<double>(n));
+  const float scale = 1.0f / std::sqrt(mean + epsilon);
 
   const auto factor = hn::Set(df, scale);
   for (i = 0; i + lanes <= n; i += lanes) {

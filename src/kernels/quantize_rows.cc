@@ -6,6 +6,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/panels.h"
 #include "kernels/parallel_rows.h"
@@ -25,7 +26,17 @@ float LargestMagnitude(const float* HWY_RESTRICT x, size_t size) {
   return hn::GetLane(hn::MaxOfLanes(df, max));
 }
 
-void QuantizeGroup(const float* HWY_RESTRICT x, float largest, ActivationGroup& group) {
+// value with the 11 significant bits of a half, but not its range
+float RoundToHalf(float value) {
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  bits = (bits + 0xfff + ((bits >> 13) & 1)) & ~uint32_t{0x1fff};
+  return std::bit_cast<float>(bits);
+}
+
+// Scales are rounded as llama.cpp rounds them. Quantising turns a difference in the last bit into
+// one of a whole step, so results only stay near its own if they begin equal.
+void QuantizeGroup(const float* HWY_RESTRICT x, size_t scale_span, float largest,
+                   ActivationGroup& group) {
   constexpr DF df;
   constexpr hn::RebindToSigned<DF> di;
   constexpr hn::Repartition<int16_t, DF> d16;
@@ -33,8 +44,11 @@ void QuantizeGroup(const float* HWY_RESTRICT x, float largest, ActivationGroup& 
   const size_t lanes = hn::Lanes(df);
   // Below this the reciprocal overflows; such inputs are zeros for any model.
   const bool is_zero = !(largest > 1e-30f);
-  const auto inverse = hn::Set(df, is_zero ? 0.0f : 127.0f / largest);
-  group.scale = is_zero ? 0.0f : largest / 127.0f;
+  const float inverse_scale = is_zero ? 0.0f : 127.0f / largest;
+  const auto inverse = hn::Set(df, inverse_scale);
+  group.scale = is_zero                ? 0.0f
+                : scale_span == kGroup ? RoundToHalf(largest / 127.0f)
+                                       : 1.0f / inverse_scale;
 
   auto first = hn::Zero(di), last = hn::Zero(di);  // sums of every lanes-th q of 16 inputs
   for (size_t i = 0; i < kGroup / 2; i += lanes) {
@@ -66,7 +80,7 @@ void QuantizeRow(const float* x, size_t cols, size_t scale_span, ActivationGroup
   for (size_t first = 0; first < cols; first += scale_span) {
     const float largest = LargestMagnitude(x + first, scale_span);
     for (size_t c = first; c < first + scale_span; c += kGroup) {
-      QuantizeGroup(x + c, largest, groups[c / kGroup * kTileRows]);
+      QuantizeGroup(x + c, scale_span, largest, groups[c / kGroup * kTileRows]);
     }
   }
 }

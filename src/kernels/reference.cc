@@ -27,7 +27,12 @@ void RoundActivations(MatView<const float> x, size_t scale_span, MatView<float> 
       float max = 0.0f;
       for (size_t c = first; c < end; ++c) max = std::max(max, std::abs(x.Row(i)[c]));
       const bool is_zero = !(max > 1e-30f);
-      const float scale = is_zero ? 0.0f : max / 127.0f;
+      float scale = is_zero ? 0.0f : max / 127.0f;
+      if (scale_span == 32) {
+        std::byte half[2];
+        EncodeRow(DType::kF16, &scale, 1, half);
+        DecodeRow(DType::kF16, half, 1, &scale);
+      }
       const float inverse = is_zero ? 0.0f : 127.0f / max;
       for (size_t c = first; c < end; ++c) {
         rounded.Row(i)[c] = scale * std::nearbyint(x.Row(i)[c] * inverse);

@@ -182,13 +182,15 @@ TEST_P(MatMulTest, PackingKeepsEveryValue) {
     const size_t rows = 21, cols = 512;
     const Weights w = RandomWeights(dtype, rows, cols, 9);
     const PackedMatrix packed(w.source, pool);
-    Mat<float> identity(cols, cols);
-    identity.Fill(0.0f);
-    for (size_t c = 0; c < cols; ++c) identity.Row(c)[c] = 1.0f;
-    const Mat<float> y = Product(identity, packed, pool);
+    // 127 is kept by rounding to 8 bits, and its scale of 1 by rounding that.
+    Mat<float> diagonal(cols, cols);
+    diagonal.Fill(0.0f);
+    for (size_t c = 0; c < cols; ++c) diagonal.Row(c)[c] = 127.0f;
+    const Mat<float> y = Product(diagonal, packed, pool);
     std::vector<float> row(cols);
     for (size_t r = 0; r < rows; ++r) {
       DecodeRow(dtype, w.source.Row(r), cols, row.data());
+      for (float& value : row) value *= 127.0f;
       const float largest = std::abs(*std::max_element(
           row.begin(), row.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));
       for (size_t c = 0; c < cols; ++c) {
