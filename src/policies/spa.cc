@@ -89,7 +89,9 @@ RowSet SpaPolicy::Select(LayerView& view, MatView<const float> proxies) {
   const size_t num_rows = options.scope == Scope::kReach
                               ? view.step->num_rows() - view.step->prompt_length
                               : scope_.size();
-  size_t count = std::min(BudgetRows(options.ratios[view.layer], num_rows), scope_.size());
+  size_t count = BudgetRows(options.ratios[view.layer], num_rows);
+  if (options.per_token) count *= std::max<size_t>(1, view.step->committed.size());
+  count = std::min(count, scope_.size());
   // A block that begins was left alone until now: all of it is read.
   const bool begins = options.scope == Scope::kReach && view.step->step_in_block == 0;
   std::vector<float> rank = similarity;
@@ -254,6 +256,7 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
   o.refresh_drift = reader.Number("refresh-drift", 0.0, 0.0, 1e9);
   o.stale_first = reader.Flag("stale-first", false);
   o.focus = reader.Flag("focus", ours);
+  o.per_token = reader.Flag("per-token", ours);
 
   constexpr double kLeast = 1e-4;
   // A measured profile of the model gives the shape of the bell. How much is spent stays the

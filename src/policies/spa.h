@@ -46,6 +46,7 @@ struct SpaOptions {
   double refresh_drift = 0.0;        // refresh the scope when this much drift was left behind
   bool stale_first = false;          // unchanged rows: those that waited longest go first
   bool focus = false;                // rows that are read and rows just settled go before others
+  bool per_token = false;            // the budget is that of a step that settles one token
 };
 
 // What all sequences of a model share.

@@ -292,6 +292,25 @@ TEST(SpaPolicy, RowsThatAreReadAndRowsJustSettledGoFirst) {
   EXPECT_EQ(outside[1], 0u);
 }
 
+TEST(SpaPolicy, TheBudgetGrowsWithTheTokensAStepSettles) {
+  TestModel model(kModel);
+  const std::vector<TokenId> prompt(20, 300);
+  for (const bool per_token : {false, true}) {
+    DecodeOptions four_at_once = Greedy(40, 40);
+    four_at_once.steps = 10;
+    const auto generation = model.Start(
+        prompt, four_at_once,
+        model.Policy("spa", {"rho=0.1", per_token ? "per-token=on" : "per-token=off"}));
+    generation->state().trace = true;
+    Generation* one = generation.get();
+    for (size_t step = 0; step < 6; ++step) {
+      StepTogether(model.transformer, {&one, 1});
+      if (step == 0) continue;
+      EXPECT_EQ(generation->state().traced_rows[1].size(), per_token ? 16u : 4u) << step;
+    }
+  }
+}
+
 TEST(SpaPolicy, AWarmStartSkipsThePromptAndASameSequenceStaysExact) {
   TestModel model(kModel);
   std::vector<TokenId> prompt;
