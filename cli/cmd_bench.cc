@@ -25,7 +25,7 @@ struct Flags {
   ModelFlags model;
   std::string shape, type = "Q4_0", caches = "none,spa";
   size_t layers = 4, prompt = 256, gen = 256, block = 32, steps = 8, repeat = 3;
-  bool kernels = false, json = false;
+  bool kernels = false, warm = false, json = false;
 };
 
 double SecondsSince(Clock::time_point start) {
@@ -155,7 +155,13 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
   best.step_seconds = best.first_seconds = 1e300;
   PhaseClock& clock = engine.transformer().clock();
   for (size_t run = 0; run < flags.repeat; ++run) {
-    const auto generation = engine.Start(prompt, options, policy);
+    std::unique_ptr<Generation> earlier;
+    if (flags.warm) {
+      earlier = engine.Start(prompt, options, policy);
+      Generation* one = earlier.get();
+      StepTogether(engine.transformer(), {&one, 1});
+    }
+    const auto generation = engine.Start(prompt, options, policy, earlier.get());
     Generation* one = generation.get();
     const auto timed_step = [&] {
       clock.Reset();
@@ -335,6 +341,8 @@ void AddBench(CommandLine& line) {
       .Between(1, 1 << 20);
   command.Add("--repeat", flags->repeat, "Runs; the best counts (default 3)")
       .Between(1, 1000);
+  command.Add("--warm", flags->warm,
+              "Start from the states of an earlier request with the same prompt (spa)");
   command.Add("--json", flags->json, "Print one JSON object");
   flags->model.Add(command);
   command.Footer(

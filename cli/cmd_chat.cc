@@ -21,6 +21,7 @@ struct Flags {
   DecodeFlags decode;
   CacheFlags cache;
   std::string system;
+  bool warm = false;
 };
 
 // Ctrl-C ends an answer, not the program.
@@ -32,7 +33,7 @@ struct Stopped {};
 class Chat {
  public:
   Chat(Engine& engine, const Flags& flags)
-      : engine_(engine), choices_(flags.decode.choices), system_(flags.system) {
+      : engine_(engine), choices_(flags.decode.choices), system_(flags.system), warm_(flags.warm) {
     if (flags.decode.no_early_stop) choices_.early_stop = false;
     choices_.Resolve(engine);
     SetCache(flags.cache.Spec());
@@ -122,8 +123,8 @@ class Chat {
     Prompt prompt{.messages = turns_, .text = {}};
     if (!system_.empty()) prompt.messages.insert(prompt.messages.begin(), {"system", system_});
     std::vector<std::unique_ptr<Generation>> generations;
-    generations.push_back(
-        engine_.Start(engine_.Encode(prompt), choices_.Resolve(engine_), policy_));
+    generations.push_back(engine_.Start(engine_.Encode(prompt), choices_.Resolve(engine_), policy_,
+                                        warm_ ? last_.get() : nullptr));
     Watch watch;
     std::vector<GenerationReport> reports;
     try {
@@ -136,6 +137,7 @@ class Chat {
       throw Error("stopped");
     }
     watch.Finish();
+    last_ = std::move(generations.front());
     const GenerationReport& report = reports.front();
     PrintLine(report.text);
     if (reader_.interactive()) {
@@ -172,6 +174,7 @@ class Chat {
     policy_ = engine_.PrepareCache(spec);
     engine_.set_progress({});
     cache_ = spec;
+    last_.reset();
   }
 
   void Set(const std::string& text) {
@@ -218,9 +221,11 @@ class Chat {
   Engine& engine_;
   DecodeChoices choices_;
   std::string system_;
+  bool warm_;
   CacheSpec cache_;
   PolicyFactory policy_;
   std::vector<ChatMessage> turns_;
+  std::unique_ptr<Generation> last_;  // what the next answer starts warm from
   LineReader reader_;
   Style style_{StdoutIsTerminal()};
   bool done_ = false;
@@ -233,6 +238,9 @@ void AddChat(CommandLine& line) {
   flags->cache.name = "spa";
   Command command = line.Add("chat", "Talk to the model in the terminal");
   command.Add("--system", flags->system, "System message").Type("TEXT");
+  command.Add("--warm", flags->warm,
+              "Start an answer from the states of the one before instead of computing the "
+              "conversation anew; an approximation, with --cache spa");
   flags->model.Add(command);
   flags->decode.Add(command);
   flags->cache.Add(command);

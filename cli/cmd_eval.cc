@@ -18,7 +18,7 @@ struct Flags {
   std::vector<std::string> data;
   TaskOptions fields;
   size_t limit = 0, few_shot = 0, batch = 1;
-  bool raw = false, json = false;
+  bool raw = false, warm = false, json = false;
 };
 
 nlohmann::ordered_json ToJson(const Score& score) {
@@ -54,6 +54,7 @@ void Run(const Flags& flags) {
   options.data.assign(flags.data.begin(), flags.data.end());
   options.limit = flags.limit;
   options.few_shot = flags.few_shot;
+  options.warm = flags.warm;
   options.batch = flags.batch;
   options.raw = flags.raw;
   options.kv = flags.model.kv;
@@ -129,6 +130,9 @@ void AddEval(CommandLine& line) {
   command.Add("--batch", flags->batch, "Questions decoded together (default 1)")
       .Between(1, 1024).Type("N");
   command.Add("--raw", flags->raw, "Ask without the chat template");
+  command.Add("--warm", flags->warm,
+              "Compute what the questions of a file begin with (--few-shot) once, not for each; "
+              "an approximation, with --cache spa");
   command.Add("--samples", flags->samples,
               "Keep a line per finished question here; an interrupted run goes on from it")
       .Type("FILE");

@@ -101,7 +101,7 @@ void Engine::CheckIds(std::span<const TokenId> ids) const {
 
 std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt,
                                           const DecodeOptions& options,
-                                          const PolicyFactory& policy) {
+                                          const PolicyFactory& policy, Generation* warm_from) {
   ValidateDecodeOptions(options);
   CheckIds(prompt);
   if (prompt.size() > config().context_length ||
@@ -109,8 +109,22 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt,
     throw Error("the prompt has {} tokens and the answer {}, but the model's context is {} tokens",
                 prompt.size(), options.gen_length, config().context_length);
   }
-  return std::make_unique<Generation>(config(), std::move(prompt), options, vocabulary_, kv_type_,
-                                      policy);
+  auto generation = std::make_unique<Generation>(config(), std::move(prompt), options, vocabulary_,
+                                                 kv_type_, policy);
+  if (warm_from != nullptr) AdoptPrefix(*warm_from, *generation);
+  return generation;
+}
+
+void Engine::AdoptPrefix(Generation& from, Generation& to) {
+  const auto prompt = to.decoder().ids().first(to.decoder().prompt_length());
+  const auto differs = std::ranges::mismatch(prompt, from.decoder().ids()).in1;
+  const auto common = static_cast<size_t>(differs - prompt.begin());
+  if (common == 0) return;
+  for (size_t i = 0; i < to.num_states(); ++i) {
+    if (i >= from.num_states() || !to.state(i).AdoptPrefix(from.state(i), common, pool_)) {
+      throw Error("this cache cannot start warm: spa can");
+    }
+  }
 }
 
 std::vector<GenerationReport> Engine::Run(

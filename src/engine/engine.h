@@ -78,9 +78,10 @@ class Engine {
   PolicyFactory PrepareCache(const CacheSpec& spec);
 
   // Throws Error if the prompt is empty, holds ids outside the vocabulary or does not fit the
-  // context with the canvas.
+  // context with the canvas. A warm start takes the states of what both begin with from another
+  // generation under the same policy (SequenceState::AdoptPrefix); Error if the cache cannot.
   std::unique_ptr<Generation> Start(std::vector<TokenId> prompt, const DecodeOptions& options,
-                                    const PolicyFactory& policy);
+                                    const PolicyFactory& policy, Generation* warm_from = nullptr);
 
   // Runs generations to their ends, all together. `on_step` is called after every step of each.
   using OnStep = std::function<void(size_t index, Generation& generation)>;
@@ -93,6 +94,7 @@ class Engine {
 
  private:
   void CheckIds(std::span<const TokenId> ids) const;
+  void AdoptPrefix(Generation& from, Generation& to);
 
   ThreadPool pool_;
   KvType kv_type_;

@@ -321,7 +321,8 @@ void SampleFile::WriteLine(const std::string& text) {
 
 void RunPrompts(Engine& engine, std::span<const std::vector<TokenId>> prompts,
                 const DecodeOptions& options, const PolicyFactory& policy, size_t batch,
-                const OnSample& on_sample, const std::function<void()>& on_step) {
+                const OnSample& on_sample, const std::function<void()>& on_step,
+                const WarmFrom& warm_from) {
   struct Running {
     size_t index;
     std::unique_ptr<Generation> generation;
@@ -336,7 +337,8 @@ void RunPrompts(Engine& engine, std::span<const std::vector<TokenId>> prompts,
   while (next < prompts.size() || !running.empty()) {
     while (running.size() < batch && next < prompts.size()) {
       const auto start = Clock::now();
-      running.push_back({next, engine.Start(prompts[next], options, policy), start, {}});
+      Generation* warm = warm_from ? warm_from(next) : nullptr;
+      running.push_back({next, engine.Start(prompts[next], options, policy, warm), start, {}});
       ++next;
     }
     std::vector<Generation*> together;
@@ -462,7 +464,7 @@ Json Settings(const Engine& engine, const EvalOptions& o, std::span<const Questi
   for (const QuestionSet& set : sets) {
     data.push_back({{"name", set.name}, {"hash", fmt::format("{:016x}", set.hash)}});
   }
-  return {{"model", fmt::format("{:016x}", engine.file().Fingerprint())},
+  Json settings = {{"model", fmt::format("{:016x}", engine.file().Fingerprint())},
           {"kv", o.kv},
           {"task", static_cast<int>(o.task.kind)},
           {"extract", o.task.extract},
@@ -474,11 +476,14 @@ Json Settings(const Engine& engine, const EvalOptions& o, std::span<const Questi
           {"batch", o.batch},
           {"cache", o.cache.ToString()},
           {"decode", DecodeSettings(o.decode)}};
+  if (o.warm) settings["warm"] = true;
+  return settings;
 }
 
 // A question on its way: what to ask, what to expect, and the record once it is there.
 struct Asked {
   const Question* question;
+  size_t set;
   std::vector<TokenId> ids;
   Sample sample;
   bool finished = false;
@@ -486,7 +491,7 @@ struct Asked {
 
 // Everything that can go wrong with a prompt does so here, before the first minute is spent.
 std::vector<Asked> PrepareSet(const Engine& engine, const EvalOptions& options,
-                              const QuestionSet& set) {
+                              const QuestionSet& set, size_t set_index) {
   if (set.questions.size() <= options.few_shot) {
     throw Error("{} holds {} questions: too few for {} examples and a question", set.name,
                 set.questions.size(), options.few_shot);
@@ -497,7 +502,8 @@ std::vector<Asked> PrepareSet(const Engine& engine, const EvalOptions& options,
   if (options.limit > 0) scored = scored.first(std::min(options.limit, scored.size()));
   std::vector<Asked> asked;
   for (const Question& question : scored) {
-    asked.push_back({&question, AskIds(engine, examples, question.text, options.raw), {}});
+    asked.push_back(
+        {&question, set_index, AskIds(engine, examples, question.text, options.raw), {}});
     if (asked.back().ids.size() + options.decode.gen_length > engine.config().context_length) {
       throw Error(
           "the question {} has {} tokens and its answer {}, but the model's context is {} tokens",
@@ -523,7 +529,9 @@ EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgre
     }
   }
   std::vector<std::vector<Asked>> asked;
-  for (const QuestionSet& set : sets) asked.push_back(PrepareSet(engine, options, set));
+  for (size_t i = 0; i < sets.size(); ++i) {
+    asked.push_back(PrepareSet(engine, options, sets[i], i));
+  }
   const Json settings = Settings(engine, options, sets);
   std::optional<SampleFile> records;
   if (!options.samples.empty()) records.emplace(options.samples, settings.dump());
@@ -553,12 +561,23 @@ EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgre
     for (Asked& one : set) {
       if (one.finished) continue;
       open.push_back(&one);
-      prompts.push_back(std::move(one.ids));
+      prompts.push_back(one.ids);
     }
   }
   if (progress) progress(done, total, correct);
   if (!prompts.empty()) {
     const PolicyFactory policy = engine.PrepareCache(options.cache);
+    // Always the first question of a file, so that a resumed run gives the same answers.
+    std::vector<std::unique_ptr<Generation>> donors(sets.size());
+    const WarmFrom warm_from = [&](size_t index) {
+      auto& donor = donors[open[index]->set];
+      if (!donor) {
+        donor = engine.Start(asked[open[index]->set].front().ids, options.decode, policy);
+        Generation* one = donor.get();
+        StepTogether(engine.transformer(), {&one, 1});
+      }
+      return donor.get();
+    };
     RunPrompts(engine, prompts, options.decode, policy, options.batch,
                [&](size_t index, Sample& sample) {
                  const Question& question = *open[index]->question;
@@ -572,7 +591,8 @@ EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgre
                  ++done;
                  correct += sample.correct ? 1 : 0;
                  if (progress) progress(done, total, correct);
-               });
+               },
+               {}, options.warm ? warm_from : WarmFrom());
   }
   std::vector<Sample> all;
   for (size_t i = 0; i < sets.size(); ++i) {

@@ -117,9 +117,12 @@ class SampleFile {
 // Runs prompts, up to `batch` together; when one ends, the next takes its place. The samples carry
 // what was measured; id, answer and judgement are left to the caller.
 using OnSample = std::function<void(size_t index, Sample& sample)>;
+// The generation a prompt starts warm from, or null.
+using WarmFrom = std::function<Generation*(size_t index)>;
 void RunPrompts(Engine& engine, std::span<const std::vector<TokenId>> prompts,
                 const DecodeOptions& options, const PolicyFactory& policy, size_t batch,
-                const OnSample& on_sample, const std::function<void()>& on_step = {});
+                const OnSample& on_sample, const std::function<void()>& on_step = {},
+                const WarmFrom& warm_from = {});
 
 // sqrt(p (1 - p) / (n - 1)); 0 for fewer than two.
 double StandardError(double ratio, size_t count);
@@ -147,6 +150,7 @@ struct EvalOptions {
   size_t few_shot = 0;  // the first questions of a file as solved examples, not scored
   size_t batch = 1;
   bool raw = false;     // plain text instead of the chat template
+  bool warm = false;    // what all questions of a file begin with is computed once, for the first
   std::string kv;       // name of the engine's KV type, for the settings
   DecodeOptions decode;
   CacheSpec cache;

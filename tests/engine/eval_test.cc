@@ -259,5 +259,42 @@ TEST_F(EvalTest, ResumedRunRepeatsNothing) {
   }
 }
 
+// What questions begin with is computed once, and which of them run together changes nothing.
+TEST_F(EvalTest, AWarmStartComputesSharedExamplesOnce) {
+  if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
+  EvalOptions options;
+  options.data = {Write(
+      "boolean.json",
+      R"({"examples": [{"input": "not ( True ) is", "target": "False"},
+                       {"input": "True and not False is", "target": "True"},
+                       {"input": "False or False is", "target": "False"},
+                       {"input": "not ( False ) is", "target": "True"}]})")};
+  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
+  options.few_shot = 1;
+  options.kv = "f32";
+  options.decode = engine.DefaultDecodeOptions();
+  options.decode.gen_length = options.decode.steps = 32;
+  options.cache = {.name = "spa", .options = {}};
+  const double cold = Evaluate(engine, options).total.rows_fraction;
+  options.warm = true;
+  std::vector<std::vector<Sample>> runs;
+  for (const size_t batch : {1, 3}) {
+    options.batch = batch;
+    options.samples = folder_ / std::to_string(batch);
+    const EvalResult warm = Evaluate(engine, options);
+    EXPECT_LT(warm.total.rows_fraction, cold);
+    runs.push_back(SampleFile(options.samples, warm.settings).finished());
+  }
+  ASSERT_EQ(runs[0].size(), 3u);
+  for (const Sample& x : runs[0]) {
+    const auto same = std::ranges::find(runs[1], x.id, &Sample::id);
+    ASSERT_NE(same, runs[1].end());
+    EXPECT_EQ(x.ids, same->ids);
+  }
+  options.cache = {.name = "none", .options = {}};
+  options.samples.clear();
+  EXPECT_EQ(MessageOf([&] { Evaluate(engine, options); }), "this cache cannot start warm: spa can");
+}
+
 }  // namespace
 }  // namespace spa
