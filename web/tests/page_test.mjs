@@ -328,6 +328,7 @@ async function OnPage(inputs, Test) {
   const { url: own_url = url, allow_failed_requests = false, ...context_options } = inputs;
   const viewport = { width: 1280, height: 860 };
   const context = await browser.newContext({ viewport, colorScheme: 'light', ...context_options });
+  await context.addInitScript(RememberCanvases);
   const page = await context.newPage();
   page.setDefaultTimeout(kAnswerMs);
   const complaints = [];
@@ -357,11 +358,18 @@ async function Ask(page, question = props.examples[0]) {
   await page.getByLabel('Question', { exact: true }).press('Enter');
 }
 
-// Looks at every refresh of the screen: a locator looks twice a second and may miss an answer.
+// The canvas of a run is there, or was: a fast answer replaces it before anybody can look.
 async function CanvasIsShown(page, side = 0) {
-  await page.waitForFunction((side) => {
-    return document.querySelectorAll('[data-testid=run]')[side]?.querySelector('[data-pos]');
-  }, side);
+  await page.waitForFunction((side) => window.canvas_seen.has(side), side);
+}
+
+function RememberCanvases() {
+  window.canvas_seen = new Set();
+  new MutationObserver(() => {
+    for (const [side, run] of document.querySelectorAll('[data-testid=run]').entries()) {
+      if (run.querySelector('[data-pos]')) window.canvas_seen.add(side);
+    }
+  }).observe(document, { childList: true, subtree: true });
 }
 
 // The send button is back once nothing is under way, and every answer of the turn is there.
