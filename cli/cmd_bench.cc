@@ -32,11 +32,15 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Machines are shared: the best of several runs is the one least disturbed.
+// Machines are shared: the best of several runs is the one least disturbed. Short ones run until
+// they, too, have had a chance to be undisturbed.
 template <typename Fn>
 double BestSeconds(size_t repeat, const Fn& fn) {
+  constexpr double kLeastSeconds = 0.03;  // for each run asked for
+  const auto begin = Clock::now();
   double best = 1e300;
-  for (size_t i = 0; i < repeat; ++i) {
+  for (size_t i = 0;
+       i < repeat || SecondsSince(begin) < kLeastSeconds * static_cast<double>(repeat); ++i) {
     const auto start = Clock::now();
     fn();
     best = std::min(best, SecondsSince(start));

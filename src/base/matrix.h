@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <type_traits>
 #include <utility>
+
+#include "base/aligned_memory.h"
 
 namespace spa {
 
@@ -45,10 +46,9 @@ class Mat {
 
   void Resize(size_t rows, size_t cols) {
     if (rows * cols > capacity_) {
-      const size_t bytes = (rows * cols * sizeof(T) + kAlign - 1) / kAlign * kAlign;
       data_.reset();
-      data_.reset(static_cast<T*>(std::aligned_alloc(kAlign, bytes)));
-      if (!data_) throw std::bad_alloc();
+      capacity_ = 0;
+      data_.reset(static_cast<T*>(AllocateAligned(rows * cols * sizeof(T))));
       capacity_ = rows * cols;
     }
     rows_ = rows;
@@ -69,7 +69,6 @@ class Mat {
   MatView<const T> View() const { return {data(), rows_, cols_}; }
 
  private:
-  static constexpr size_t kAlign = 64;
   struct Free {
     void operator()(T* p) const { std::free(p); }
   };

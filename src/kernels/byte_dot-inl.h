@@ -71,6 +71,21 @@ HWY_INLINE VI32 PairSum(VI16 v, int16_t a = 1, int16_t b = 1) {
 #endif
 }
 
+// 32-bit lane i = v[2i] f[2i] + v[2i+1] f[2i+1].
+HWY_INLINE VI32 PairSum(VI16 v, VI16 f) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  return VI32{_mm256_madd_epi16(v.raw, f.raw)};
+#elif HWY_TARGET == HWY_SSE4
+  return VI32{_mm_madd_epi16(v.raw, f.raw)};
+#else
+  const auto even = [](VI16 x) HWY_ATTR {
+    return hn::ShiftRight<16>(hn::ShiftLeft<16>(hn::BitCast(DI32(), x)));
+  };
+  const auto odd = [](VI16 x) HWY_ATTR { return hn::ShiftRight<16>(hn::BitCast(DI32(), x)); };
+  return hn::Add(hn::Mul(even(v), even(f)), hn::Mul(odd(v), odd(f)));
+#endif
+}
+
 // Returns v and hides from the compiler how it was made. Without this GCC sees that integer sums
 // may be taken in any order, turns chains of them into trees and spills the leaves: 1.3 times the
 // FMA peak instead of 2.

@@ -3,7 +3,8 @@
 // A block of a panel is first brought into the form the kernels want, bytes and float scales; it
 // then stays in L1 while tiles of up to 4 rows pass by from L2. In each group of inputs the
 // products are summed as integers, exactly; the group's sum is scaled into a float sum, group after
-// group. The float sums live in memory (L1), which leaves the registers to the integer sums.
+// group. The float sums live in memory (L1), which leaves the registers to the integer sums. The K
+// types have integer scales within a super-block of 8 groups: all of it is summed as integers.
 #include "kernels/targets.h"
 // The rest is compiled once per target.
 #undef HWY_TARGET_INCLUDE
@@ -26,6 +27,7 @@ constexpr size_t kVecs = kPanelWidth / kLanes;   // vectors of a panel
 constexpr size_t kQuadBytes = kPanelWidth * kQuad;
 constexpr size_t kGroupBytes = kPanelWidth * kGroup;
 constexpr size_t kQuadsPerGroup = kGroup / kQuad;
+constexpr size_t kGroupsPerSuper = 8;
 
 // Groups that are unpacked at a time: 16 KB of bytes and at most 4 KB of scales, which with a tile
 // of activations (6 KB) fit in L1. A multiple of the 8 groups of a super-block.
@@ -40,11 +42,19 @@ constexpr size_t kFewTiles = 2;
 
 struct alignas(64) WeightBlock {
   uint8_t unpacked[kBlockGroups * kGroupBytes];
-  float scales[2 * kBlockGroups * kPanelWidth];  // [groups][16], or [2 * groups][16] where a scale
-                                                 // covers 16 inputs
-  float mins[kBlockGroups * kPanelWidth];        // [groups][16]
-  const uint8_t* values;                         // [groups][8 quads][16][4], or 4 bits each as in
-                                                 // the panel
+  // kHalf, kHalfMin:
+  float scales[kBlockGroups * kPanelWidth];  // [groups][16]
+  float mins[kBlockGroups * kPanelWidth];    // [groups][16]
+
+  // kSuper, kSuperHalf:
+  float super_scales[kBlockGroups / kGroupsPerSuper * kPanelWidth];  // [supers][16]
+  float super_mins[kBlockGroups / kGroupsPerSuper * kPanelWidth];    // [supers][16]
+  int16_t scale_pairs[2 * kBlockGroups * 2 * kPanelWidth];           // [groups * parts][16]: s, s
+  // What pairs of sums of activations are multiplied with. kSuper [groups / 2][16]: m, m of the
+  // next group; kSuperHalf [groups][16]: -zero_point * s of either half
+  int16_t sum_factors[kBlockGroups * 2 * kPanelWidth];
+
+  const uint8_t* values;  // [groups][8 quads][16][4], or 4 bits each as in the panel
 };
 
 HWY_INLINE VU8 LowNibbles(VU8 bytes) { return hn::And(bytes, hn::Set(DU8(), 15)); }
@@ -53,6 +63,10 @@ HWY_INLINE VU8 HighNibbles(VU8 bytes) {
   constexpr hn::Repartition<uint16_t, DU8> d16;
   return LowNibbles(hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(d16, bytes))));
 }
+
+// Bytes of a quad that is kept in 4 bits, or not.
+template <bool kNibbles>
+constexpr size_t kQuadStride = kNibbles ? kQuadBytes / 2 : kQuadBytes;
 
 // The values of a quad as bytes.
 template <bool kNibbles>
@@ -80,76 +94,92 @@ void UnpackNibbles(const uint8_t* HWY_RESTRICT from, size_t num_groups, uint8_t*
   }
 }
 
-// Scales and mins of the groups from first_group on, as float.
+// The scales of the groups from first_group on, in the form the products want.
 void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_group,
-                  size_t num_groups, float* scales, float* mins) {
+                  size_t num_groups, WeightBlock& block) {
   constexpr hn::CappedTag<float, 8> df;
   constexpr hn::Rebind<hwy::float16_t, decltype(df)> d16;
   constexpr hn::Rebind<int32_t, decltype(df)> di;
   constexpr size_t kHalves = 2 * kPanelWidth;  // bytes of 16 halves
-  constexpr size_t kGroupsPerSuper = 8;
   const auto half = [&](const std::byte* p) HWY_ATTR {
     return hn::PromoteTo(df, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
   };
   const auto byte = [&](auto type, const std::byte* p) HWY_ATTR {
     constexpr hn::Rebind<decltype(type), decltype(df)> d8;
-    return hn::ConvertTo(
-        df, hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const decltype(type)*>(p))));
+    return hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const decltype(type)*>(p)));
   };
-  for (size_t c = 0; c < kPanelWidth; c += hn::Lanes(df)) {
-    const std::byte* from = w.Scales(panel);
-    float* scale = scales + c;
-    float* min = mins + c;
-    switch (w.scale_form) {
-      case ScaleForm::kNone:
-        break;
-      case ScaleForm::kHalf:
-        from += first_group * kHalves + 2 * c;
-        for (size_t g = 0; g < num_groups; ++g, from += kHalves) {
-          hn::Store(half(from), df, scale + g * kPanelWidth);
+  const auto store_pair = [&](auto low, auto high, int16_t* to) HWY_ATTR {
+    const auto pair = hn::Or(hn::And(low, hn::Set(di, 0xffff)), hn::ShiftLeft<16>(high));
+    hn::Store(pair, di, reinterpret_cast<int32_t*>(to));
+  };
+  const std::byte* scales = w.Scales(panel);
+  switch (w.scale_form) {
+    case ScaleForm::kNone:
+      return;
+    case ScaleForm::kHalf:
+    case ScaleForm::kHalfMin: {
+      const bool has_min = w.scale_form == ScaleForm::kHalfMin;
+      const size_t stride = has_min ? 2 * kHalves : kHalves;
+      for (size_t c = 0; c < kPanelWidth; c += hn::Lanes(df)) {
+        const std::byte* from = scales + first_group * stride + 2 * c;
+        for (size_t i = c; i < num_groups * kPanelWidth; i += kPanelWidth, from += stride) {
+          hn::Store(half(from), df, block.scales + i);
+          if (has_min) hn::Store(half(from + kHalves), df, block.mins + i);
         }
-        break;
-      case ScaleForm::kHalfMin:
-        from += first_group * 2 * kHalves + 2 * c;
-        for (size_t g = 0; g < num_groups; ++g, from += 2 * kHalves) {
-          hn::Store(half(from), df, scale + g * kPanelWidth);
-          hn::Store(half(from + kHalves), df, min + g * kPanelWidth);
-        }
-        break;
-      case ScaleForm::kSuper: {
-        constexpr size_t kSuperBytes = 2 * kHalves + 2 * kGroupsPerSuper * kPanelWidth;
-        from += first_group / kGroupsPerSuper * kSuperBytes;
-        for (size_t g = 0; g < num_groups; g += kGroupsPerSuper, from += kSuperBytes) {
-          const auto d = half(from + 2 * c);
-          const auto dmin = hn::Neg(half(from + kHalves + 2 * c));
+      }
+      return;
+    }
+    case ScaleForm::kSuper: {
+      constexpr size_t kSuperBytes = 2 * kHalves + 2 * kGroupsPerSuper * kPanelWidth;
+      const std::byte* from = scales + first_group / kGroupsPerSuper * kSuperBytes;
+      for (size_t g = 0; g < num_groups; g += kGroupsPerSuper, from += kSuperBytes) {
+        for (size_t c = 0; c < kPanelWidth; c += hn::Lanes(df)) {
+          const size_t super = g / kGroupsPerSuper * kPanelWidth + c;
+          hn::Store(half(from + 2 * c), df, block.super_scales + super);
+          hn::Store(hn::Neg(half(from + kHalves + 2 * c)), df, block.super_mins + super);
           const std::byte* s = from + 2 * kHalves + c;
           const std::byte* m = s + kGroupsPerSuper * kPanelWidth;
-          for (size_t j = 0; j < kGroupsPerSuper * kPanelWidth; j += kPanelWidth) {
-            hn::Store(hn::Mul(d, byte(uint8_t(), s + j)), df, scale + g * kPanelWidth + j);
-            hn::Store(hn::Mul(dmin, byte(uint8_t(), m + j)), df, min + g * kPanelWidth + j);
+          for (size_t j = 0; j < kGroupsPerSuper; ++j) {
+            const auto scale = byte(uint8_t(), s + j * kPanelWidth);
+            store_pair(scale, scale, block.scale_pairs + 2 * ((g + j) * kPanelWidth + c));
+          }
+          for (size_t j = 0; j < kGroupsPerSuper; j += 2) {
+            store_pair(byte(uint8_t(), m + j * kPanelWidth),
+                       byte(uint8_t(), m + (j + 1) * kPanelWidth),
+                       block.sum_factors + 2 * ((g + j) / 2 * kPanelWidth + c));
           }
         }
-        break;
       }
-      case ScaleForm::kSuperHalf: {
-        constexpr size_t kSuperBytes = kHalves + 2 * kGroupsPerSuper * kPanelWidth;
-        from += first_group / kGroupsPerSuper * kSuperBytes;
-        for (size_t g = 0; g < num_groups; g += kGroupsPerSuper, from += kSuperBytes) {
-          const auto d = half(from + 2 * c);
+      return;
+    }
+    case ScaleForm::kSuperHalf: {
+      constexpr size_t kSuperBytes = kHalves + 2 * kGroupsPerSuper * kPanelWidth;
+      const std::byte* from = scales + first_group / kGroupsPerSuper * kSuperBytes;
+      for (size_t g = 0; g < num_groups; g += kGroupsPerSuper, from += kSuperBytes) {
+        for (size_t c = 0; c < kPanelWidth; c += hn::Lanes(df)) {
+          hn::Store(half(from + 2 * c), df,
+                    block.super_scales + g / kGroupsPerSuper * kPanelWidth + c);
           const std::byte* s = from + kHalves + c;
-          for (size_t j = 0; j < 2 * kGroupsPerSuper * kPanelWidth; j += kPanelWidth) {
-            hn::Store(hn::Mul(d, byte(int8_t(), s + j)), df, scale + 2 * g * kPanelWidth + j);
+          for (size_t j = 0; j < kGroupsPerSuper; ++j) {
+            const auto s0 = byte(int8_t(), s + 2 * j * kPanelWidth);
+            const auto s1 = byte(int8_t(), s + (2 * j + 1) * kPanelWidth);
+            int16_t* pairs = block.scale_pairs + 2 * (2 * (g + j) * kPanelWidth + c);
+            store_pair(s0, s0, pairs);
+            store_pair(s1, s1, pairs + 2 * kPanelWidth);
+            const auto zero_point = hn::Set(di, -kZeroPoint6);
+            store_pair(hn::Mul(s0, zero_point), hn::Mul(s1, zero_point),
+                       block.sum_factors + 2 * ((g + j) * kPanelWidth + c));
           }
         }
-        break;
       }
+      return;
     }
   }
 }
 
 void UnpackBlock(const PackedMatrix::Panels& w, size_t panel, size_t first_group, size_t num_groups,
                  bool keep_nibbles, WeightBlock& block) {
-  ExpandScales(w, panel, first_group, num_groups, block.scales, block.mins);
+  ExpandScales(w, panel, first_group, num_groups, block);
   const uint8_t* values = reinterpret_cast<const uint8_t*>(w.Values(panel));
   if (w.form != PanelForm::kInt4) {
     block.values = values + first_group * kGroupBytes;
@@ -173,34 +203,31 @@ HWY_INLINE VI16 BroadcastPair(const int16_t* pair) {
   return hn::BitCast(DI16(), hn::Set(DI32(), word));
 }
 
-// How values of each width are multiplied and summed, two quads at a time. Start gives a sum with
-// the zero point taken out, for the inputs of one part of a group (of one or two); Finish gives the
-// sum of each channel.
-
-// -zero_point * sum of the activations of the part
-template <int kZeroPoint, size_t kParts>
-HWY_INLINE VI32 MinusZeroPoint(const ActivationGroup& a, size_t part) {
-  return PairSum(BroadcastPair(a.sums), part == 0 ? -kZeroPoint : 0,
-                 part + 1 == kParts ? -kZeroPoint : 0);
-}
+// How values of each width are multiplied and summed, two quads at a time. Start gives a sum of a
+// group with the zero point taken out, Finish that of each channel. In a super-block a sum covers
+// kQuadsPerSum quads and begins with zero; Scaled gives that of each channel times its scale.
 
 #if SPA_HAS_QUAD_DOT
 
 template <int kZeroPoint, uint8_t kFlip>
 struct QuadDotSums {
+  static constexpr size_t kQuadsPerSum = 4;
   using Sum = VI32;
-  template <size_t kParts>
-  static HWY_INLINE Sum Start(const ActivationGroup& a, size_t part) {
-    return MinusZeroPoint<kZeroPoint, kParts>(a, part);
+  static HWY_INLINE Sum Start(const ActivationGroup& a) {
+    return PairSum(BroadcastPair(a.sums), -kZeroPoint, -kZeroPoint);
   }
   static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
     const VU8 flip = hn::Set(DU8(), kFlip);
     return QuadDot(QuadDot(sum, hn::Xor(w0, flip), a0), hn::Xor(w1, flip), a1);
   }
   static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
+  static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) {
+    return hn::Mul(sum, hn::ShiftRight<16>(hn::BitCast(DI32(), scale_pairs)));
+  }
 };
 using Int4 = QuadDotSums<kZeroPoint4, 0>;
 using Int6 = QuadDotSums<kZeroPoint6, 0>;
+using Int6InSuper = Int6;
 #if HWY_ARCH_X86
 using Int8 = QuadDotSums<128, 128>;  // its weights are unsigned
 #else
@@ -211,22 +238,20 @@ using Int8 = QuadDotSums<0, 0>;
 
 struct Int4 {
   // 16 bits hold the sum over the whole group: 8 quads of 2 products of 15 * 127.
+  static constexpr size_t kQuadsPerSum = 8;
   using Sum = VI16;
-  template <size_t kParts>
-  static HWY_INLINE Sum Start(const ActivationGroup& a, size_t) {
-    return BroadcastPair(a.zero4);
-  }
+  static HWY_INLINE Sum Start(const ActivationGroup& a) { return BroadcastPair(a.zero4); }
   static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
     return KeepOrder(hn::Add(KeepOrder(hn::Add(sum, PairDot(w0, a0))), PairDot(w1, a1)));
   }
   static HWY_INLINE VI32 Finish(Sum sum) { return PairSum(sum); }
+  static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) { return PairSum(sum, scale_pairs); }
 };
 
 struct Int6 {
   using Sum = VI32;
-  template <size_t kParts>
-  static HWY_INLINE Sum Start(const ActivationGroup& a, size_t part) {
-    return MinusZeroPoint<kZeroPoint6, kParts>(a, part);
+  static HWY_INLINE Sum Start(const ActivationGroup& a) {
+    return PairSum(BroadcastPair(a.sums), -kZeroPoint6, -kZeroPoint6);
   }
   static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
     // 16 bits hold two quads: 2 * 2 products of 63 * 127.
@@ -235,12 +260,18 @@ struct Int6 {
   static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
 };
 
+struct Int6InSuper {
+  static constexpr size_t kQuadsPerSum = 2;
+  using Sum = VI16;
+  static HWY_INLINE Sum Add(Sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
+    return hn::Add(PairDot(w0, a0), PairDot(w1, a1));  // the sum's first two quads are all
+  }
+  static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) { return PairSum(sum, scale_pairs); }
+};
+
 struct Int8 {
   using Sum = VI32;
-  template <size_t kParts>
-  static HWY_INLINE Sum Start(const ActivationGroup&, size_t) {
-    return hn::Zero(DI32());
-  }
+  static HWY_INLINE Sum Start(const ActivationGroup&) { return hn::Zero(DI32()); }
   static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
     sum = KeepOrder(hn::Add(sum, PairSum(PairDotSigned(hn::BitCast(DI8(), w0), a0))));
     return KeepOrder(hn::Add(sum, PairSum(PairDotSigned(hn::BitCast(DI8(), w1), a1))));
@@ -294,50 +325,130 @@ struct Prefetch {
   static constexpr size_t kLineBytes = 64;
 };
 
-// Adds num_groups groups to the sums of kRows rows. acc: [kRows][16]
-template <class Arithmetic, bool kNibbles, bool kHasMin, size_t kParts, size_t kRows>
-HWY_NOINLINE void AddGroups(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
-                            size_t num_groups, const Prefetch& prefetch, float* HWY_RESTRICT acc) {
-  using Sum = typename Arithmetic::Sum;
-  constexpr size_t kQuadsPerPart = kQuadsPerGroup / kParts;
-  constexpr size_t kStride = kNibbles ? kQuadBytes / 2 : kQuadBytes;
-  const uint8_t* HWY_RESTRICT values = w.values;
-  const float* HWY_RESTRICT scales = w.scales;
-  const float* HWY_RESTRICT mins = w.mins;
-  for (size_t g = 0; g < num_groups; ++g, a += kTileRows, mins += kPanelWidth) {
-    prefetch.Group(g);
-    for (size_t part = 0; part < kParts; ++part, scales += kPanelWidth) {
+// sums += two quads at `values` times the same of kRows rows
+template <class Arithmetic, bool kNibbles, size_t kRows>
+HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const ActivationGroup* HWY_RESTRICT a,
+                         size_t quad, typename Arithmetic::Sum (&sums)[kRows][kVecs]) {
+  VU8 w0[kVecs], w1[kVecs];
+  LoadQuad<kNibbles>(values, w0);
+  LoadQuad<kNibbles>(values + kQuadStride<kNibbles>, w1);
+  for (size_t r = 0; r < kRows; ++r) {
+    const VI8 a0 = BroadcastQuad(a[r].q + quad * kQuad);
+    const VI8 a1 = BroadcastQuad(a[r].q + (quad + 1) * kQuad);
+    for (size_t v = 0; v < kVecs; ++v) {
+      sums[r][v] = Arithmetic::Add(sums[r][v], w0[v], a0, w1[v], a1);
+    }
+  }
+}
+
+// What is added to the sums of kRows rows, by the form of the scales. acc: [kRows][16]
+
+template <class Arithmetic, bool kNibbles, bool kHasMin>
+struct Groups {
+  template <size_t kRows>
+  static HWY_NOINLINE void Add(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
+                               size_t num_groups, const Prefetch& prefetch,
+                               float* HWY_RESTRICT acc) {
+    using Sum = typename Arithmetic::Sum;
+    const uint8_t* HWY_RESTRICT values = w.values;
+    for (size_t g = 0; g < num_groups; ++g, a += kTileRows) {
+      prefetch.Group(g);
       Sum sums[kRows][kVecs];
       for (size_t r = 0; r < kRows; ++r) {
-        const Sum start =
-            kHasMin ? hn::Zero(hn::DFromV<Sum>()) : Arithmetic::template Start<kParts>(a[r], part);
+        const Sum start = kHasMin ? hn::Zero(hn::DFromV<Sum>()) : Arithmetic::Start(a[r]);
         for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
       }
-      const int8_t* inputs = a->q + part * kQuadsPerPart * kQuad;
       HWY_UNROLL(4)
-      for (size_t quad = 0; quad < kQuadsPerPart; quad += 2, values += 2 * kStride) {
-        VU8 w0[kVecs], w1[kVecs];
-        LoadQuad<kNibbles>(values, w0);
-        LoadQuad<kNibbles>(values + kStride, w1);
-        for (size_t r = 0; r < kRows; ++r) {
-          const int8_t* input = inputs + r * sizeof(ActivationGroup) + quad * kQuad;
-          const VI8 a0 = BroadcastQuad(input);
-          const VI8 a1 = BroadcastQuad(input + kQuad);
-          for (size_t v = 0; v < kVecs; ++v) {
-            sums[r][v] = Arithmetic::Add(sums[r][v], w0[v], a0, w1[v], a1);
-          }
-        }
+      for (size_t quad = 0; quad < kQuadsPerGroup; quad += 2, values += 2 * kQuadStride<kNibbles>) {
+        AddQuads<Arithmetic, kNibbles>(values, a, quad, sums);
       }
       VI32 totals[kRows][kVecs];
       for (size_t r = 0; r < kRows; ++r) {
         for (size_t v = 0; v < kVecs; ++v) totals[r][v] = Arithmetic::Finish(sums[r][v]);
       }
-      ScaleSums<kHasMin>(totals, a, scales, mins, acc);
+      ScaleSums<kHasMin>(totals, a, w.scales + g * kPanelWidth, w.mins + g * kPanelWidth, acc);
     }
   }
-}
+};
 
+// kParts: how many scales a group has
 template <class Arithmetic, bool kNibbles, bool kHasMin, size_t kParts>
+struct SuperBlocks {
+  template <size_t kRows>
+  static HWY_NOINLINE void Add(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
+                               size_t num_groups, const Prefetch& prefetch,
+                               float* HWY_RESTRICT acc) {
+    using Sum = typename Arithmetic::Sum;
+    constexpr DI16 d16;
+    constexpr size_t kPair = 2 * kLanes;  // 16-bit words of a vector of channels
+    const uint8_t* HWY_RESTRICT values = w.values;
+    const int16_t* HWY_RESTRICT scale_pairs = w.scale_pairs;
+    const int16_t* HWY_RESTRICT sum_factors = w.sum_factors;
+    for (size_t g = 0; g < num_groups; g += kGroupsPerSuper) {
+      VI32 totals[kRows][kVecs], sum_totals[kRows][kVecs];
+      for (size_t r = 0; r < kRows; ++r) {
+        for (size_t v = 0; v < kVecs; ++v) totals[r][v] = hn::Zero(DI32());
+      }
+      for (size_t j = 0; j < kGroupsPerSuper; ++j) {
+        prefetch.Group(g + j);
+        HWY_UNROLL(4)
+        for (size_t first = 0; first < kQuadsPerGroup; first += Arithmetic::kQuadsPerSum) {
+          Sum sums[kRows][kVecs];
+          for (size_t r = 0; r < kRows; ++r) {
+            for (size_t v = 0; v < kVecs; ++v) sums[r][v] = hn::Zero(hn::DFromV<Sum>());
+          }
+          HWY_UNROLL(4)
+          for (size_t quad = first; quad < first + Arithmetic::kQuadsPerSum; quad += 2) {
+            AddQuads<Arithmetic, kNibbles>(values + quad * kQuadStride<kNibbles>, a + j * kTileRows,
+                                           quad, sums);
+          }
+          const int16_t* scales = scale_pairs + first * kParts / kQuadsPerGroup * 2 * kPanelWidth;
+          for (size_t v = 0; v < kVecs; ++v) {
+            const VI16 scale = hn::Load(d16, scales + v * kPair);
+            for (size_t r = 0; r < kRows; ++r) {
+              totals[r][v] = hn::Add(totals[r][v], Arithmetic::Scaled(sums[r][v], scale));
+            }
+          }
+        }
+        values += kQuadsPerGroup * kQuadStride<kNibbles>;
+        scale_pairs += kParts * 2 * kPanelWidth;
+      }
+      // Mins are beside the sum, zero points within it.
+      for (size_t r = 0; r < kRows; ++r) {
+        for (size_t v = 0; v < kVecs; ++v) {
+          VI32 sum = kHasMin ? hn::Zero(DI32()) : totals[r][v];
+          for (size_t j = 0; j < kGroupsPerSuper; j += kHasMin ? 2 : 1) {
+            const ActivationGroup& group = a[j * kTileRows + r];
+            const VI16 factors =
+                hn::Load(d16, sum_factors + (kHasMin ? j / 2 : j) * 2 * kPanelWidth + v * kPair);
+            sum = hn::Add(sum,
+                          PairSum(BroadcastPair(kHasMin ? group.sum_pair : group.sums), factors));
+          }
+          (kHasMin ? sum_totals : totals)[r][v] = sum;
+        }
+      }
+      sum_factors += kGroupsPerSuper / (kHasMin ? 2 : 1) * 2 * kPanelWidth;
+      constexpr DF32 df;
+      const size_t super = g / kGroupsPerSuper * kPanelWidth;
+      for (size_t r = 0; r < kRows; ++r) {
+        const VF32 scale = hn::Set(df, a[r].scale);
+        for (size_t v = 0; v < kVecs; ++v) {
+          float* to = acc + r * kPanelWidth + v * kLanes;
+          const auto part = [&](VI32 total, const float* factor) HWY_ATTR {
+            return hn::Mul(hn::ConvertTo(df, total),
+                           hn::Mul(scale, hn::Load(df, factor + super + v * kLanes)));
+          };
+          VF32 sum = hn::Add(hn::Load(df, to), part(totals[r][v], w.super_scales));
+          if constexpr (kHasMin) sum = hn::Add(sum, part(sum_totals[r][v], w.super_mins));
+          hn::Store(sum, df, to);
+        }
+      }
+      a += kGroupsPerSuper * kTileRows;
+    }
+  }
+};
+
+template <bool kNibbles, class Form>
 void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels& w,
                      const float* bias, const MatMulPart& part, MatView<float> y) {
   thread_local WeightBlock block;
@@ -376,16 +487,16 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
       float* acc = sums.Row(panel, i);
       switch (HWY_MIN(kTileRows, part.num_rows - i)) {
         case 1:
-          AddGroups<Arithmetic, kNibbles, kHasMin, kParts, 1>(a, block, count, prefetch, acc);
+          Form::template Add<1>(a, block, count, prefetch, acc);
           break;
         case 2:
-          AddGroups<Arithmetic, kNibbles, kHasMin, kParts, 2>(a, block, count, prefetch, acc);
+          Form::template Add<2>(a, block, count, prefetch, acc);
           break;
         case 3:
-          AddGroups<Arithmetic, kNibbles, kHasMin, kParts, 3>(a, block, count, prefetch, acc);
+          Form::template Add<3>(a, block, count, prefetch, acc);
           break;
         case 4:
-          AddGroups<Arithmetic, kNibbles, kHasMin, kParts, 4>(a, block, count, prefetch, acc);
+          Form::template Add<4>(a, block, count, prefetch, acc);
           break;
       }
     }
@@ -393,25 +504,41 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
   sums.WriteTo(y, bias);
 }
 
+// Few rows of 4-bit weights take them apart as they are multiplied.
+template <bool kNibbles>
+void MultiplyInt4(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, const float* bias,
+                  const MatMulPart& part, MatView<float> y) {
+  switch (w.scale_form) {
+    case ScaleForm::kHalf:
+      return MultiplyIntPart<kNibbles, Groups<Int4, kNibbles, false>>(x, w, bias, part, y);
+    case ScaleForm::kHalfMin:
+      return MultiplyIntPart<kNibbles, Groups<Int4, kNibbles, true>>(x, w, bias, part, y);
+    default:
+      return MultiplyIntPart<kNibbles, SuperBlocks<Int4, kNibbles, true, 1>>(x, w, bias, part, y);
+  }
+}
+
 void MultiplyInt(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, const float* bias,
                  const MatMulPart& part, MatView<float> y) {
-  const bool has_min = w.scale_form == ScaleForm::kHalfMin || w.scale_form == ScaleForm::kSuper;
   switch (w.form) {
     case PanelForm::kInt4:
-      if (part.num_rows <= kFewTiles * kTileRows) {
-        return has_min ? MultiplyIntPart<Int4, true, true, 1>(x, w, bias, part, y)
-                       : MultiplyIntPart<Int4, true, false, 1>(x, w, bias, part, y);
-      }
-      return has_min ? MultiplyIntPart<Int4, false, true, 1>(x, w, bias, part, y)
-                     : MultiplyIntPart<Int4, false, false, 1>(x, w, bias, part, y);
+      return part.num_rows <= kFewTiles * kTileRows ? MultiplyInt4<true>(x, w, bias, part, y)
+                                                    : MultiplyInt4<false>(x, w, bias, part, y);
     case PanelForm::kInt6:
-      if (w.scale_form == ScaleForm::kSuperHalf) {
-        return MultiplyIntPart<Int6, false, false, 2>(x, w, bias, part, y);
+      switch (w.scale_form) {
+        case ScaleForm::kHalf:
+          return MultiplyIntPart<false, Groups<Int6, false, false>>(x, w, bias, part, y);
+        case ScaleForm::kHalfMin:
+          return MultiplyIntPart<false, Groups<Int6, false, true>>(x, w, bias, part, y);
+        case ScaleForm::kSuper:
+          return MultiplyIntPart<false, SuperBlocks<Int6InSuper, false, true, 1>>(x, w, bias, part,
+                                                                                  y);
+        default:
+          return MultiplyIntPart<false, SuperBlocks<Int6InSuper, false, false, 2>>(x, w, bias, part,
+                                                                                   y);
       }
-      return has_min ? MultiplyIntPart<Int6, false, true, 1>(x, w, bias, part, y)
-                     : MultiplyIntPart<Int6, false, false, 1>(x, w, bias, part, y);
     case PanelForm::kInt8:
-      return MultiplyIntPart<Int8, false, false, 1>(x, w, bias, part, y);
+      return MultiplyIntPart<false, Groups<Int8, false, false>>(x, w, bias, part, y);
     default:
       HWY_ABORT("not a form of integers");
   }

@@ -60,7 +60,11 @@ inline constexpr int kZeroPoint6 = 32;
 struct alignas(16) ActivationGroup {
   int8_t q[kGroup];  // in [-127, 127]
   float scale;       //
-  float scaled_sum;  // scale * sum of q, what a weight's min is multiplied with
+  union {
+    float scaled_sum;     // scale * sum of q, what a weight's min is multiplied with
+    int16_t sum_pair[2];  // in every other group, where 256 inputs share a scale: the sums of q of
+                          // this group and the next
+  };
   int16_t zero4[2];  // -8 * sum of q over inputs 4i, 4i+1 and over 4i+2, 4i+3: a sum of products
                      // with 4-bit values that starts here has the zero point taken out
   int16_t sums[2];   // sum of the first and of the last 16 q

@@ -72,7 +72,9 @@ void QuantizeGroup(const float* HWY_RESTRICT x, size_t scale_span, float largest
   group.sums[1] = static_cast<int16_t>(p01 + p11);
   group.zero4[0] = static_cast<int16_t>(-kZeroPoint4 * (p00 + p01));
   group.zero4[1] = static_cast<int16_t>(-kZeroPoint4 * (p10 + p11));
-  group.scaled_sum = group.scale * static_cast<float>(p00 + p01 + p10 + p11);
+  if (scale_span == kGroup) {
+    group.scaled_sum = RoundToHalf(largest / 127.0f * static_cast<float>(p00 + p01 + p10 + p11));
+  }
 }
 
 // groups: every kTileRows-th is of this row
@@ -81,6 +83,13 @@ void QuantizeRow(const float* x, size_t cols, size_t scale_span, ActivationGroup
     const float largest = LargestMagnitude(x + first, scale_span);
     for (size_t c = first; c < first + scale_span; c += kGroup) {
       QuantizeGroup(x + c, scale_span, largest, groups[c / kGroup * kTileRows]);
+    }
+    if (scale_span == kGroup) continue;
+    for (size_t c = first; c < first + scale_span; c += 2 * kGroup) {
+      ActivationGroup& group = groups[c / kGroup * kTileRows];
+      const ActivationGroup& next = groups[(c / kGroup + 1) * kTileRows];
+      group.sum_pair[0] = static_cast<int16_t>(group.sums[0] + group.sums[1]);
+      group.sum_pair[1] = static_cast<int16_t>(next.sums[0] + next.sums[1]);
     }
   }
 }
