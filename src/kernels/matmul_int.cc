@@ -325,19 +325,18 @@ struct Prefetch {
   static constexpr size_t kLineBytes = 64;
 };
 
-// sums += two quads at `values` times the same of kRows rows
-template <class Arithmetic, bool kNibbles, size_t kRows>
-HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const ActivationGroup* HWY_RESTRICT a,
-                         size_t quad, typename Arithmetic::Sum (&sums)[kRows][kVecs]) {
+// Two quads at `values` and the same of kRows rows: add(r, v, w0, a0, w1, a1) for each row and
+// vector of channels.
+template <bool kNibbles, size_t kRows, class Add>
+HWY_INLINE void ForQuads(const uint8_t* HWY_RESTRICT values, const ActivationGroup* HWY_RESTRICT a,
+                         size_t quad, const Add& add) {
   VU8 w0[kVecs], w1[kVecs];
   LoadQuad<kNibbles>(values, w0);
   LoadQuad<kNibbles>(values + kQuadStride<kNibbles>, w1);
   for (size_t r = 0; r < kRows; ++r) {
     const VI8 a0 = BroadcastQuad(a[r].q + quad * kQuad);
     const VI8 a1 = BroadcastQuad(a[r].q + (quad + 1) * kQuad);
-    for (size_t v = 0; v < kVecs; ++v) {
-      sums[r][v] = Arithmetic::Add(sums[r][v], w0[v], a0, w1[v], a1);
-    }
+    for (size_t v = 0; v < kVecs; ++v) add(r, v, w0[v], a0, w1[v], a1);
   }
 }
 
@@ -360,7 +359,10 @@ struct Groups {
       }
       HWY_UNROLL(4)
       for (size_t quad = 0; quad < kQuadsPerGroup; quad += 2, values += 2 * kQuadStride<kNibbles>) {
-        AddQuads<Arithmetic, kNibbles>(values, a, quad, sums);
+        ForQuads<kNibbles, kRows>(values, a, quad,
+                                  [&](size_t r, size_t v, VU8 w0, VI8 a0, VU8 w1, VI8 a1) HWY_ATTR {
+                                    sums[r][v] = Arithmetic::Add(sums[r][v], w0, a0, w1, a1);
+                                  });
       }
       VI32 totals[kRows][kVecs];
       for (size_t r = 0; r < kRows; ++r) {
@@ -393,20 +395,31 @@ struct SuperBlocks {
         prefetch.Group(g + j);
         HWY_UNROLL(4)
         for (size_t first = 0; first < kQuadsPerGroup; first += Arithmetic::kQuadsPerSum) {
-          Sum sums[kRows][kVecs];
-          for (size_t r = 0; r < kRows; ++r) {
-            for (size_t v = 0; v < kVecs; ++v) sums[r][v] = hn::Zero(hn::DFromV<Sum>());
-          }
-          HWY_UNROLL(4)
-          for (size_t quad = first; quad < first + Arithmetic::kQuadsPerSum; quad += 2) {
-            AddQuads<Arithmetic, kNibbles>(values + quad * kQuadStride<kNibbles>, a + j * kTileRows,
-                                           quad, sums);
-          }
           const int16_t* scales = scale_pairs + first * kParts / kQuadsPerGroup * 2 * kPanelWidth;
-          for (size_t v = 0; v < kVecs; ++v) {
-            const VI16 scale = hn::Load(d16, scales + v * kPair);
+          const auto add_scaled = [&](size_t r, size_t v, Sum sum) HWY_ATTR {
+            totals[r][v] = KeepOrder(
+                hn::Add(totals[r][v], Arithmetic::Scaled(sum, hn::Load(d16, scales + v * kPair))));
+          };
+          const Sum zero = hn::Zero(hn::DFromV<Sum>());
+          if constexpr (Arithmetic::kQuadsPerSum == 2) {
+            ForQuads<kNibbles, kRows>(
+                values + first * kQuadStride<kNibbles>, a + j * kTileRows, first,
+                [&](size_t r, size_t v, VU8 w0, VI8 a0, VU8 w1, VI8 a1)
+                    HWY_ATTR { add_scaled(r, v, Arithmetic::Add(zero, w0, a0, w1, a1)); });
+          } else {
+            Sum sums[kRows][kVecs];
             for (size_t r = 0; r < kRows; ++r) {
-              totals[r][v] = hn::Add(totals[r][v], Arithmetic::Scaled(sums[r][v], scale));
+              for (size_t v = 0; v < kVecs; ++v) sums[r][v] = zero;
+            }
+            HWY_UNROLL(4)
+            for (size_t quad = first; quad < first + Arithmetic::kQuadsPerSum; quad += 2) {
+              ForQuads<kNibbles, kRows>(
+                  values + quad * kQuadStride<kNibbles>, a + j * kTileRows, quad,
+                  [&](size_t r, size_t v, VU8 w0, VI8 a0, VU8 w1, VI8 a1)
+                      HWY_ATTR { sums[r][v] = Arithmetic::Add(sums[r][v], w0, a0, w1, a1); });
+            }
+            for (size_t r = 0; r < kRows; ++r) {
+              for (size_t v = 0; v < kVecs; ++v) add_scaled(r, v, sums[r][v]);
             }
           }
         }
