@@ -89,6 +89,15 @@ bool Finished(const Event& end) {
   return end.ending == Ending::kStop || end.ending == Ending::kLength;
 }
 
+// What an address is asked with; empty if there is none.
+std::string MethodOf(const std::string& path) {
+  if (path == "/v1/chat/completions" || path == "/v1/completions") return "POST";
+  for (const char* page : {"/", "/health", "/v1/health", "/metrics", "/props", "/v1/models"}) {
+    if (path == page) return "GET";
+  }
+  return "";
+}
+
 }  // namespace
 
 bool IsLoopback(const std::string& host) {
@@ -159,9 +168,15 @@ void Server::AddRoutes() {
     }
   });
   listener_.set_logger([this](const Request& http, const Response& out) { Log(http, out); });
-  listener_.set_error_handler([](const Request&, Response& out) {
+  listener_.set_error_handler([](const Request& http, Response& out) {
     if (!out.body.empty()) return;
-    if (out.status == 404) {
+    const std::string method = MethodOf(http.path);
+    if (out.status == 404 && !method.empty()) {
+      out.set_header("Allow", method);
+      SendAndClose(out, ApiError(405, "invalid_request_error",
+                                 http.path + " is asked with " + method + ", not " + http.method,
+                                 {}, "method_not_allowed"));
+    } else if (out.status == 404) {
       SendAndClose(out, ApiError(404, "invalid_request_error",
                          "there is nothing here: the API is at /v1/chat/completions, "
                          "/v1/completions and /v1/models",

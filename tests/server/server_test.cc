@@ -73,6 +73,9 @@ TEST(Server, AnswersAndTellsWhatItIs) {
   EXPECT_EQ(client.Get("/v1/models/mini")->status, 200);
   EXPECT_EQ(client.Get("/v1/models/other")->status, 404);
   EXPECT_EQ(client.Get("/nothing")->status, 404);
+  const auto wrong_method = client.Get("/v1/chat/completions");
+  EXPECT_EQ(wrong_method->status, 405);
+  EXPECT_EQ(wrong_method->get_header_value("Allow"), "POST");
   EXPECT_NE(client.Get("/")->body.find("<html"), std::string::npos);
   const auto result = Ask(server, Body("not True is"));
   const Json body = Json::parse(result->body);
