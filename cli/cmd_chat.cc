@@ -86,7 +86,7 @@ class Chat {
   std::vector<Command> Commands() {
     return {
         {"/help", "", "This list", [this](const std::string&) { Help(); }},
-        {"/new", "", "Forget the conversation", [this](const std::string&) { turns_.clear(); }},
+        {"/new", "", "Forget the conversation", [this](const std::string&) { Forget(); }},
         {"/undo", "", "Take back the last question", [this](const std::string&) { Undo(); }},
         {"/retry", "[SEED]", "Answer the last question again",
          [this](const std::string& seed) { Retry(seed); }},
@@ -148,6 +148,11 @@ class Chat {
                  report.ended ? "" : " · cut off: /set length gives more room", style_.reset);
     }
     return report.text;
+  }
+
+  void Forget() {
+    turns_.clear();
+    last_.reset();  // its states know what was said
   }
 
   std::string Undo() {

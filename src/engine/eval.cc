@@ -465,17 +465,17 @@ Json Settings(const Engine& engine, const EvalOptions& o, std::span<const Questi
     data.push_back({{"name", set.name}, {"hash", fmt::format("{:016x}", set.hash)}});
   }
   Json settings = {{"model", fmt::format("{:016x}", engine.file().Fingerprint())},
-          {"kv", o.kv},
-          {"task", static_cast<int>(o.task.kind)},
-          {"extract", o.task.extract},
-          {"question_field", o.task.question_field},
-          {"answer_field", o.task.answer_field},
-          {"data", data},
-          {"few_shot", o.few_shot},
-          {"raw", o.raw},
-          {"batch", o.batch},
-          {"cache", o.cache.ToString()},
-          {"decode", DecodeSettings(o.decode)}};
+                   {"kv", o.kv},
+                   {"task", static_cast<int>(o.task.kind)},
+                   {"extract", o.task.extract},
+                   {"question_field", o.task.question_field},
+                   {"answer_field", o.task.answer_field},
+                   {"data", data},
+                   {"few_shot", o.few_shot},
+                   {"raw", o.raw},
+                   {"batch", o.batch},
+                   {"cache", o.cache.ToString()},
+                   {"decode", DecodeSettings(o.decode)}};
   if (o.warm) settings["warm"] = true;
   return settings;
 }
