@@ -67,7 +67,6 @@ class DriftPolicy : public CachePolicy {
   LayerPlan PlanLayer(LayerView& view) override {
     pool_ = view.pool;
     weights_ = view.weights;
-    num_heads_ = view.config->num_heads;
     previous_.resize(view.config->num_layers);
     sums_.layers.resize(view.config->num_layers);
     sums_.value_cosine.resize(view.config->num_layers);
@@ -86,11 +85,8 @@ class DriftPolicy : public CachePolicy {
   }
 
   void AfterAttention(const AttentionView& view) override {
-    heads_.Resize(view.q.rows, view.q.cols);
-    const AttentionJob job{.q = view.q, .kv = view.kv, .out = heads_.View()};
-    Attend({&job, 1}, num_heads_, *pool_);
-    projected_.Resize(view.q.rows, weights_->wo.rows());
-    rows_.Set(heads_.View());
+    projected_.Resize(view.heads.rows, weights_->wo.rows());
+    rows_.Set(view.heads);
     MatMul(rows_, weights_->wo, projected_.View(), *pool_);
     Compare(view.layer, Feature::kAttention, projected_.View());
     if (!first_step_) {
@@ -133,9 +129,8 @@ class DriftPolicy : public CachePolicy {
   RowSet all_, scope_;
   ThreadPool* pool_ = nullptr;
   const LayerWeights* weights_ = nullptr;
-  size_t num_heads_ = 0;
   std::vector<std::array<Mat<float>, kNumFeatures>> previous_;  // [num_rows, width of the feature]
-  Mat<float> projected_, heads_;
+  Mat<float> projected_;
   Activations rows_;
   std::vector<float> similarity_;
 };

@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "kernels/attention.h"
 #include "kernels/rows.h"
 #include "policies/spa_profile.h"
 
@@ -13,6 +12,7 @@ namespace {
 
 // Two identical vectors have a cosine within rounding of 1: such rows count as unchanged.
 constexpr float kUnchanged = 1.0f - 1e-6f;
+constexpr TokenId kNoToken = -1;
 
 }  // namespace
 
@@ -34,6 +34,14 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
   const bool to_block = options.scope == Scope::kReach && !refresh_;
   scope_ = RowSet::Range(first, to_block ? step.block_end : step.num_rows());
+  ids_.resize(step.num_rows(), kNoToken);
+  std::vector<uint32_t> changed;
+  for (const uint32_t row : scope_) {
+    if (ids_[row] == step.ids[row]) continue;
+    ids_[row] = step.ids[row];
+    changed.push_back(row);
+  }
+  changed_ = RowSet(std::move(changed));
   return scope_;
 }
 
@@ -46,57 +54,80 @@ bool SpaPolicy::AdoptPrefix(const CachePolicy& donor, size_t num_rows) {
     std::copy_n(other->layers_[layer].proxies.data(), num_rows * layers_[layer].adopted.cols(),
                 layers_[layer].adopted.data());
   }
+  ids_.assign(other->ids_.begin(), other->ids_.begin() + static_cast<ptrdiff_t>(num_rows));
   warm_rows_ = num_rows;
   return true;
 }
 
 LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
-  const SpaOptions& options = model_->options;
   if (layers_.empty()) layers_.resize(view.config->num_layers);
-  LayerState& state = layers_[view.layer];
-  const bool dense = refresh_ || (options.dense_first && view.layer == 0);
-  const MatView<const float> proxies = Identify(view);
-  if (state.proxies.rows() == 0) {
-    state.proxies.Resize(view.step->num_rows(), proxies.cols);
-    state.computed.assign(view.step->num_rows(), 0);
-    std::copy_n(state.adopted.data(), warm_rows_ * proxies.cols, state.proxies.data());
-    state.adopted = {};
+  if (ByAttention(view.layer)) {
+    // Keys and values of the first layer depend on their own token alone.
+    const RowSet& kv = view.layer == 0 ? changed_ : scope_;
+    return {
+        .k_rows = kv, .v_rows = kv, .out_rows = scope_, .live = scope_, .attention_first = true};
   }
-  const RowSet rows = dense ? scope_ : Select(view, proxies);
-  if (dense || options.overwrite_proxy) {
-    ScatterRows(proxies, scope_, state.proxies.View(), *view.pool);
-  } else {
-    for (const uint32_t row : rows) {
-      std::copy_n(proxies.Row(row - scope_[0]), proxies.cols, state.proxies.Row(row));
-    }
-  }
-  for (const uint32_t row : rows) state.computed[row] = static_cast<uint32_t>(step_);
-  const RowSet& kv = options.full_kv ? scope_ : rows;
-  if (options.focus && view.layer + 1 == view.config->num_layers) {
-    // Nobody sees an output of the last layer but those who read it: these rows, all of them.
+  const RowSet rows = Update(view.layer, *view.step, Identify(view), *view.pool);
+  const RowSet& kv = model_->options.full_kv ? scope_ : rows;
+  if (OnlyReadersMatter(view.layer)) {
     const RowSet& read = view.step->wanted;
     return {.k_rows = kv.Union(read), .v_rows = kv.Union(read), .out_rows = read, .live = scope_};
   }
   return {.k_rows = kv, .v_rows = kv, .out_rows = rows, .live = scope_};
 }
 
-RowSet SpaPolicy::Select(LayerView& view, MatView<const float> proxies) {
+RowSet SpaPolicy::ChooseRows(const AttentionView& view) {
+  const RowSet rows = Update(view.layer, *view.step, view.heads, *view.pool);
+  return OnlyReadersMatter(view.layer) ? view.step->wanted : rows;
+}
+
+bool SpaPolicy::ByAttention(size_t layer) const {
   const SpaOptions& options = model_->options;
-  const LayerState& state = layers_[view.layer];
+  return options.identifier == Identifier::kAttnOutput ||
+         (layer == 0 && options.first_layer == FirstLayer::kAttention);
+}
+
+RowSet SpaPolicy::Update(size_t layer, const StepInput& step, MatView<const float> proxies,
+                         ThreadPool& pool) {
+  const SpaOptions& options = model_->options;
+  LayerState& state = layers_[layer];
+  if (state.proxies.rows() == 0) {
+    state.proxies.Resize(step.num_rows(), proxies.cols);
+    state.computed.assign(step.num_rows(), 0);
+    std::copy_n(state.adopted.data(), warm_rows_ * proxies.cols, state.proxies.data());
+    state.adopted = {};
+  }
+  const bool dense = refresh_ || (layer == 0 && options.first_layer == FirstLayer::kDense);
+  RowSet rows = dense ? scope_ : Select(layer, step, proxies, pool);
+  if (dense || options.overwrite_proxy) {
+    ScatterRows(proxies, scope_, state.proxies.View(), pool);
+  } else {
+    for (const uint32_t row : rows) {
+      std::copy_n(proxies.Row(row - scope_[0]), proxies.cols, state.proxies.Row(row));
+    }
+  }
+  for (const uint32_t row : rows) state.computed[row] = static_cast<uint32_t>(step_);
+  return rows;
+}
+
+RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const float> proxies,
+                         ThreadPool& pool) {
+  const SpaOptions& options = model_->options;
+  const LayerState& state = layers_[layer];
   std::vector<float> similarity(scope_.size());
-  CosineRows(proxies, state.proxies.View(), scope_, similarity, *view.pool);
-  // The budget is a share of all rows that will ever compete, so that the first blocks do not starve.
-  const size_t num_rows = options.scope == Scope::kReach
-                              ? view.step->num_rows() - view.step->prompt_length
-                              : scope_.size();
-  size_t count = BudgetRows(options.ratios[view.layer], num_rows);
-  if (options.per_token) count *= std::max<size_t>(1, view.step->committed.size());
+  CosineRows(proxies, state.proxies.View(), scope_, similarity, pool);
+  // The budget is a share of all rows that will ever compete, so that the first blocks do not
+  // starve.
+  const size_t num_rows =
+      options.scope == Scope::kReach ? step.num_rows() - step.prompt_length : scope_.size();
+  size_t count = BudgetRows(options.ratios[layer], num_rows);
+  if (options.per_token) count *= std::max<size_t>(1, step.committed.size());
   count = std::min(count, scope_.size());
   // A block that begins was left alone until now: all of it is read.
-  const bool begins = options.scope == Scope::kReach && view.step->step_in_block == 0;
+  const bool begins = options.scope == Scope::kReach && step.step_in_block == 0;
   std::vector<float> rank = similarity;
   if (options.focus || begins) {
-    const size_t in_focus = MoveFocusFirst(*view.step, rank);
+    const size_t in_focus = MoveFocusFirst(step, rank);
     if (begins) count = std::max(count, in_focus);
   }
   if (options.drift < 1.0) {
@@ -122,7 +153,7 @@ RowSet SpaPolicy::Select(LayerView& view, MatView<const float> proxies) {
     double left = 0.0;
     for (const float s : similarity) left += 1.0 - s;
     for (const uint32_t place : places) left -= 1.0 - similarity[place];
-    drift_left_behind_ += left / static_cast<double>(scope_.size() * view.config->num_layers);
+    drift_left_behind_ += left / static_cast<double>(scope_.size() * layers_.size());
   }
   return scope_.At(places);
 }
@@ -163,41 +194,14 @@ MatView<const float> SpaPolicy::Identify(LayerView& view) {
     case Identifier::kAttnInput:
       return view.Normed(scope_);
     case Identifier::kAttnOutput:
-      return AttentionOutput(view);
+      break;  // ByAttention
   }
   SPA_CHECK(false);
   return {};
 }
 
-// The one identifier that needs the layer's attention before anything is chosen: for comparison
-// with the paper's table, not for use.
-MatView<const float> SpaPolicy::AttentionOutput(LayerView& view) {
-  const LayerWeights& weights = *view.weights;
-  input_.Set(view.Normed(scope_));
-  const auto project = [&](const PackedMatrix& w, const std::vector<float>& bias, Mat<float>& out) {
-    out.Resize(scope_.size(), w.rows());
-    MatMul(input_, w, out.View(), *view.pool, bias.empty() ? nullptr : bias.data());
-  };
-  project(weights.wq, weights.bq, scratch_[0]);
-  project(weights.wk, weights.bk, scratch_[1]);
-  project(weights.wv, weights.bv, scratch_[2]);
-  Rope(scratch_[0].View(), scope_, view.config->head_dim, *view.rope, *view.pool);
-  Rope(scratch_[1].View(), scope_, view.config->head_dim, *view.rope, *view.pool);
-  view.kv->StoreKeys(scope_, scratch_[1].View(), *view.pool);
-  view.kv->StoreValues(scope_, scratch_[2].View(), *view.pool);
-  identified_.Resize(scope_.size(), view.config->q_dim());
-  const AttentionJob job{
-      .q = scratch_[0].View(), .kv = view.kv, .out = identified_.View()};
-  Attend({&job, 1}, view.config->num_heads, *view.pool);
-  Mat<float>& output = scratch_[1];
-  output.Resize(scope_.size(), weights.wo.rows());
-  input_.Set(identified_.View());
-  MatMul(input_, weights.wo, output.View(), *view.pool);
-  return output.View();
-}
-
 size_t SpaPolicy::bytes() const {
-  size_t bytes = 0;
+  size_t bytes = ids_.size() * sizeof(TokenId);
   for (const LayerState& layer : layers_) {
     bytes += layer.proxies.bytes() + layer.computed.size() * sizeof(uint32_t);
   }
@@ -247,7 +251,12 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
       {"gen", "all", "reach"}));
   o.overwrite_proxy = reader.Choice("proxy", reference ? 1 : 0, {"scatter", "overwrite"}) == 1;
   o.full_kv = reader.Choice("kv", reference ? 1 : 0, {"sparse", "full"}) == 1;
-  o.dense_first = reader.Flag("dense-first", !paper);
+  o.first_layer =
+      static_cast<FirstLayer>(reader.Choice("first-layer",
+                                            static_cast<size_t>(ours    ? FirstLayer::kAttention
+                                                                : paper ? FirstLayer::kProxy
+                                                                        : FirstLayer::kDense),
+                                            {"attention", "dense", "proxy"}));
   const size_t prompt_every = dream ? task.dream_prompt : task.llada_prompt;
   const size_t gen_every = dream ? task.dream_gen : task.llada_gen;
   o.refresh_prompt = reader.Count("refresh-prompt", paper ? 0 : prompt_every, 0, 1 << 20);
@@ -286,6 +295,7 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
     for (double& ratio : o.ratios) ratio = std::max(ratio, floor);
   }
   for (double& ratio : o.ratios) ratio = std::min(ratio, 1.0);
+  if (o.first_layer == FirstLayer::kAttention) o.ratios[0] = std::ranges::max(o.ratios);
   reader.Finish();  // before the proxies: a wrong option should not cost a minute
 
   if (o.identifier == Identifier::kSingular) {

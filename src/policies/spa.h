@@ -30,6 +30,14 @@ enum class Scope {
            // were at the last refresh
 };
 
+// How the rows of the first layer are chosen. Its input is the embeddings, which tell nothing: that
+// of an unchanged token does not move, but what attention makes of it does.
+enum class FirstLayer {
+  kAttention,  // by what attention made of them, with the largest budget of all layers
+  kDense,      // all rows in scope (the authors' code)
+  kProxy,      // as in any other layer (the paper)
+};
+
 struct SpaOptions {
   Identifier identifier = Identifier::kSingular;
   size_t rank = 0;                   // kSingular
@@ -38,7 +46,7 @@ struct SpaOptions {
   Scope scope = Scope::kGen;
   bool overwrite_proxy = false;      // compare with the last step (code), or with the last update
   bool full_kv = false;              // keys and values of every row in scope (code)
-  bool dense_first = true;           // the first layer recomputes every row in scope
+  FirstLayer first_layer = FirstLayer::kDense;
   size_t refresh_prompt = 0;         // recompute everything every so many steps; 0: never again
   size_t refresh_gen = 0;            // recompute the scope every so many steps; 0: never
   // Beyond the paper.
@@ -62,6 +70,7 @@ class SpaPolicy : public CachePolicy {
   Reuse reuse() const override { return model_->options.form; }
   RowSet BeginStep(const StepInput& step) override;
   LayerPlan PlanLayer(LayerView& view) override;
+  RowSet ChooseRows(const AttentionView& view) override;
   bool AdoptPrefix(const CachePolicy& donor, size_t num_rows) override;
   size_t bytes() const override;
   const SpaModel& model() const { return *model_; }
@@ -73,23 +82,33 @@ class SpaPolicy : public CachePolicy {
     Mat<float> adopted;              // [warm rows, width], until the first step makes room
   };
 
+  // Whether attention comes first and its output is what identifies the rows.
+  bool ByAttention(size_t layer) const;
   // Identifiers of the rows in scope.   [scope, width]
   MatView<const float> Identify(LayerView& view);
-  MatView<const float> AttentionOutput(LayerView& view);
-  RowSet Select(LayerView& view, MatView<const float> proxies);
+  // The rows to recompute, given those; remembers their identifiers.
+  RowSet Update(size_t layer, const StepInput& step, MatView<const float> proxies,
+                ThreadPool& pool);
+  RowSet Select(size_t layer, const StepInput& step, MatView<const float> proxies,
+                ThreadPool& pool);
+  // Nobody sees an output of the last layer but those who read it.
+  bool OnlyReadersMatter(size_t layer) const {
+    return model_->options.focus && layer + 1 == layers_.size();
+  }
   // Puts the rows whose logits are read and those just settled in front; returns their number.
   size_t MoveFocusFirst(const StepInput& step, std::vector<float>& rank) const;
 
   std::shared_ptr<const SpaModel> model_;
   std::vector<LayerState> layers_;
   RowSet scope_;
+  RowSet changed_;                   // rows in scope whose token is not the one they last had there
+  std::vector<TokenId> ids_;         // per row: that one
   bool refresh_ = false;             // this step recomputes the whole scope
   double drift_left_behind_ = 0.0;   // mean drift of rows not recomputed, summed since the refresh
   size_t step_ = 0;
   size_t warm_rows_ = 0;             // rows adopted from another sequence
   Activations input_;
   Mat<float> identified_;
-  Mat<float> scratch_[3];
 };
 
 PolicyFactory MakeSpa(OptionReader& options, const PolicyContext& context);

@@ -1,7 +1,8 @@
 // The interface of a caching method. There is one transformer step; a policy decides, per layer,
 // which rows of a sequence it recomputes and what the other rows do instead. One policy object
 // serves one sequence from its first step to its last. It is called from one thread, in the order
-// BeginStep, then PlanLayer (and AfterAttention, if wanted) for every layer, then EndStep.
+// BeginStep, then PlanLayer (and AfterAttention and ChooseRows, if wanted) for every layer, then
+// EndStep.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +43,7 @@ struct LayerPlan {
   RowSet out_rows;        // who runs attention and FFN
   RowSet live;            // who goes on to the next layer, out_rows included; a live row outside
                           // out_rows reuses what Reuse says
+  bool attention_first = false;  // all out_rows run attention; ChooseRows then says who goes on
 };
 
 // What a live row that is not recomputed gives to the next layer.
@@ -62,8 +64,7 @@ class LayerView {
   MatView<float> x;                 // [num_rows, model_dim]; rows outside `live` hold nothing
   const ModelConfig* config = nullptr;
   const LayerWeights* weights = nullptr;
-  KvCache* kv = nullptr;            // as the previous step left it
-  const RopeTable* rope = nullptr;
+  const KvCache* kv = nullptr;      // as the previous step left it
   ThreadPool* pool = nullptr;
 
   // RMS-normed input of the given rows.   [rows, model_dim], valid until the next call
@@ -76,9 +77,11 @@ class LayerView {
 // Attention of one layer as it has just been computed, before the output projection.
 struct AttentionView {
   size_t layer = 0;
+  const StepInput* step = nullptr;
   const RowSet* out_rows = nullptr;
   MatView<const float> q;             // [out_rows, q_dim], after RoPE
-  MatView<const float> mean_weights;  // [out_rows, num_rows], averaged over heads
+  MatView<const float> heads;         // [out_rows, q_dim], what attention made of them
+  MatView<const float> mean_weights;  // [out_rows, num_rows], averaged over heads, if wanted
   const KvCache* kv = nullptr;
   ThreadPool* pool = nullptr;
 };
@@ -98,6 +101,8 @@ class CachePolicy {
   virtual RowSet BeginStep(const StepInput& step) = 0;
   virtual LayerPlan PlanLayer(LayerView& view) = 0;
   virtual void AfterAttention(const AttentionView& /*view*/) {}
+  // The rows of a plan with attention_first that run the rest of the layer, among its out_rows.
+  virtual RowSet ChooseRows(const AttentionView& view) { return *view.out_rows; }
   // confidence[i] belongs to position positions[i].
   virtual void EndStep(std::span<const uint32_t> /*positions*/,
                        std::span<const float> /*confidence*/) {}

@@ -1,5 +1,7 @@
 #include "transformer/layer.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "kernels/rows.h"
 #include "transformer/sequence_state.h"
@@ -74,7 +76,6 @@ void LayerStep::Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& l
     view.config = &config_;
     view.weights = weights_;
     view.kv = &state.kv(layer_);
-    view.rope = &rope_;
     view.pool = &pool_;
     LayerPlan& plan = plans_[s];
     plan = state.policy().PlanLayer(view);
@@ -89,10 +90,7 @@ void LayerStep::Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& l
     in_rows_[s] = plan.k_rows == plan.out_rows && plan.v_rows == plan.out_rows
                       ? plan.out_rows
                       : plan.k_rows.Union(plan.out_rows).Union(plan.v_rows);
-    state.rows_computed += plan.out_rows.size();
-    state.rows_total += state.num_rows();
     state.kv_rows_computed += plan.k_rows.size() + plan.v_rows.size();
-    if (state.trace) state.traced_rows[layer_] = plan.out_rows;
   }
 }
 
@@ -178,17 +176,49 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
     mean_weights_.Resize(count, state.num_rows());
     job.mean_weights = mean_weights_.View();
     spa::Attend({&job, 1}, config_.num_heads, pool_);
-    state.policy().AfterAttention({.layer = layer_,
-                                   .out_rows = &plans_[s].out_rows,
-                                   .q = job.q,
-                                   .mean_weights = job.mean_weights,
-                                   .kv = job.kv,
-                                   .pool = &pool_});
+    state.policy().AfterAttention(Attended(batch, s, job.mean_weights));
   }
   spa::Attend(jobs, config_.num_heads, pool_);
+  ChooseRows(batch);
   attn_.Resize(out_.size(), config_.model_dim);
-  heads_rows_.Set(heads_.View());
+  heads_rows_.Set(heads_.View().Rows(0, out_.size()));
   MatMul(heads_rows_, weights_->wo, attn_.View(), pool_);
+}
+
+AttentionView LayerStep::Attended(std::span<const SequenceStep> batch, size_t s,
+                                  MatView<const float> mean_weights) {
+  const size_t first = out_.first[s], count = plans_[s].out_rows.size();
+  return {.layer = layer_,
+          .step = &batch[s].input,
+          .out_rows = &plans_[s].out_rows,
+          .q = q_.View().Rows(first, count),
+          .heads = heads_.View().Rows(first, count),
+          .mean_weights = mean_weights,
+          .kv = &batch[s].state->kv(layer_),
+          .pool = &pool_};
+}
+
+// Plans that wait for attention get their final rows; heads_ and out_ shrink to them.
+void LayerStep::ChooseRows(std::span<const SequenceStep> batch) {
+  if (std::ranges::none_of(plans_, &LayerPlan::attention_first)) return;
+  clock_.Enter(Phase::kIdentify);
+  Stack chosen;
+  for (size_t s = 0; s < batch.size(); ++s) {
+    RowSet& rows = plans_[s].out_rows;
+    RowSet kept = plans_[s].attention_first
+                      ? batch[s].state->policy().ChooseRows(Attended(batch, s, {}))
+                      : rows;
+    size_t to = chosen.size();
+    for (const uint32_t place : rows.PlacesOf(kept)) {  // to lower places, in order
+      const size_t from = out_.first[s] + place;
+      if (from != to) std::copy_n(heads_.Row(from), heads_.cols(), heads_.Row(to));
+      ++to;
+    }
+    rows = std::move(kept);
+    chosen.Add(rows);
+  }
+  out_ = std::move(chosen);
+  clock_.Enter(Phase::kAttention);
 }
 
 void LayerStep::FeedForward(std::span<const SequenceStep> batch) {
@@ -222,6 +252,9 @@ void LayerStep::UpdateRows(std::span<const SequenceStep> batch, std::vector<RowS
     SequenceState& state = *batch[s].state;
     LayerPlan& plan = plans_[s];
     const size_t count = plan.out_rows.size();
+    state.rows_computed += count;
+    state.rows_total += state.num_rows();
+    if (state.trace) state.traced_rows[layer_] = plan.out_rows;
     const MatView<float> x = state.x().View();
     const RowSet reusing = plan.live.size() == count ? RowSet() : plan.live.Without(plan.out_rows);
     const MatView<const float> output = hidden_.View().Rows(out_.first[s], count);

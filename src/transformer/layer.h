@@ -46,6 +46,9 @@ class LayerStep {
   void NormInputs(std::span<const SequenceStep> batch);
   void RefreshKeysValues(std::span<const SequenceStep> batch);
   void Attend(std::span<const SequenceStep> batch);
+  AttentionView Attended(std::span<const SequenceStep> batch, size_t s,
+                         MatView<const float> mean_weights);
+  void ChooseRows(std::span<const SequenceStep> batch);
   void FeedForward(std::span<const SequenceStep> batch);
   void UpdateRows(std::span<const SequenceStep> batch, std::vector<RowSet>& live);
 

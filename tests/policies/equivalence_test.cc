@@ -71,7 +71,7 @@ TEST(Equivalence, SpaAtFullBudgetIsExactInEveryVariant) {
   for (const char* variant :
        {"scope=all", "scope=gen", "form=absolute", "proxy=overwrite kv=full", "identifier=value",
         "identifier=key", "identifier=query", "identifier=attn-input", "identifier=attn-output",
-        "dense-first=off stale-first=on", "drift=0.5", "preset=paper", "preset=reference"}) {
+        "first-layer=proxy stale-first=on", "first-layer=dense", "drift=0.5", "preset=paper", "preset=reference"}) {
     auto options = Words(variant);
     options.push_back("rho=1");
     const auto logits = LogitsOfSteps(model, model.Policy("spa", options));

@@ -25,7 +25,7 @@ std::vector<std::string> OptionsOf(const json& golden) {
       "proxy=" + o["proxy"].get<std::string>(),
       "scope=" + o["scope"].get<std::string>(),
       "kv=" + o["kv"].get<std::string>(),
-      std::string("dense-first=") + (o["dense0"].get<bool>() ? "on" : "off"),
+      std::string("first-layer=") + (o["dense0"].get<bool>() ? "dense" : "proxy"),
       "refresh-gen=" + refresh("gen_refresh"),
       "refresh-prompt=" + refresh("prompt_refresh"),
       "rank=" + std::to_string(golden["rank"].get<int>()), "focus=off"};

@@ -222,22 +222,55 @@ TEST(SpaOptions, WrongOnesAreRefusedWithWhatIsAllowed) {
 TEST(SpaPolicy, RowsPerLayerFollowTheBudgetAndRefreshesAreOnTime) {
   TestModel model(kModel);
   const std::vector<TokenId> prompt(20, 300);
-  const auto generation = model.Start(
-      prompt, Greedy(40, 40),
-      model.Policy("spa", {"rho=0.25", "refresh-prompt=6", "refresh-gen=3", "drift=1"}));
-  generation->state().trace = true;
-  Generation* one = generation.get();
-  for (size_t step = 0; step < 14; ++step) {
-    StepTogether(model.transformer, {&one, 1});
-    for (size_t layer = 0; layer < model.file.config().num_layers; ++layer) {
-      const size_t rows = generation->state().traced_rows[layer].size();
-      const bool last = layer + 1 == model.file.config().num_layers;  // only the rows that are read
-      const size_t expected = last                             ? 40 - step
-                              : step % 6 == 0                  ? 60
-                              : step % 3 == 0 || layer == 0 ? 40
-                                                            : 10;
-      EXPECT_EQ(rows, expected) << step << " " << layer;
+  for (const std::string first_layer : {"attention", "dense", "proxy"}) {
+    const auto generation = model.Start(
+        prompt, Greedy(40, 40),
+        model.Policy("spa", {"rho=0.25", "refresh-prompt=6", "refresh-gen=3", "drift=1",
+                             "first-layer=" + first_layer}));
+    generation->state().trace = true;
+    Generation* one = generation.get();
+    for (size_t step = 0; step < 14; ++step) {
+      StepTogether(model.transformer, {&one, 1});
+      for (size_t layer = 0; layer < model.file.config().num_layers; ++layer) {
+        const size_t rows = generation->state().traced_rows[layer].size();
+        const bool last = layer + 1 == model.file.config().num_layers;  // only rows that are read
+        const bool dense = layer == 0 && first_layer == "dense";
+        const size_t expected = last                     ? 40 - step
+                                : step % 6 == 0          ? 60
+                                : step % 3 == 0 || dense ? 40
+                                                         : 10;
+        EXPECT_EQ(rows, expected) << first_layer << " " << step << " " << layer;
+      }
     }
+  }
+}
+
+// Only rows with a new token are projected in the first layer, and that is all it takes: its keys
+// and values are those of a sequence that starts with the tokens now there.
+TEST(SpaPolicy, FirstLayerProjectsChangedTokensOnly) {
+  TestModel model(kModel);
+  const auto cached =
+      model.Start(std::vector<TokenId>(20, 300), Greedy(24, 8), model.Policy("spa", {"rho=0.1"}));
+  Generation* one = cached.get();
+  std::vector<TokenId> ids;
+  for (size_t step = 0; step < 20; ++step) {
+    ids.assign(cached->decoder().ids().begin(), cached->decoder().ids().end());
+    StepTogether(model.transformer, {&one, 1});
+  }
+  const size_t num_rows = ids.size();
+  ids.pop_back();  // a mask: the canvas of the other
+  const auto fresh = model.Start(ids, Greedy(1, 1), model.Policy("spa"));
+  Generation* other = fresh.get();
+  StepTogether(model.transformer, {&other, 1});
+  const size_t width = model.file.config().kv_dim();
+  std::vector<float> a(width), b(width);
+  for (size_t row = 0; row < num_rows; ++row) {
+    cached->state().kv(0).LoadKey(row, a.data());
+    fresh->state().kv(0).LoadKey(row, b.data());
+    EXPECT_EQ(a, b) << "key of row " << row;
+    cached->state().kv(0).LoadValue(row, a.data());
+    fresh->state().kv(0).LoadValue(row, b.data());
+    EXPECT_EQ(a, b) << "value of row " << row;
   }
 }
 
