@@ -303,26 +303,45 @@ HWY_INLINE void ScaleSums(const VI32 (&sums)[kRows][kVecs], const ActivationGrou
 // The packed weights of a block, to be brought from memory into L2 while the block before it is
 // multiplied. Unpacking alone leaves the memory idle during the products, and with few rows that is
 // most of the time. The tiles share the lines of each group, so that memory is busy all the time.
-struct Prefetch {
-  const std::byte* values = nullptr;  // null: nothing to fetch
-  const std::byte* scales = nullptr;
-  size_t values_per_group = 0;  // bytes
-  size_t scales_per_group = 0;
-  size_t begin = 0, end = 0;  // bytes of a group that the tile fetches
+class Prefetch {
+ public:
+  Prefetch() = default;  // nothing to fetch
+  Prefetch(const PackedMatrix::Panels& w, size_t panel, size_t first_group, size_t num_groups)
+      : values_per_group_(w.values_bytes / num_groups),
+        scales_per_group_((w.panel_bytes - w.values_bytes) / num_groups),
+        values_(w.Values(panel) + first_group * values_per_group_),
+        scales_(w.Scales(panel) + first_group * scales_per_group_) {}
 
-  void ForTile(size_t tile, size_t num_tiles) {
-    const size_t lines = values_per_group / kLineBytes;
-    begin = lines * tile / num_tiles * kLineBytes;
-    end = lines * (tile + 1) / num_tiles * kLineBytes;
-  }
-  HWY_INLINE void Group(size_t g) const {
-    if (values == nullptr) return;
-    for (size_t i = begin; i < end; i += kLineBytes) {
-      __builtin_prefetch(values + g * values_per_group + i, 0, 2);
+  // What one of the tiles fetches of each group.
+  struct Lines {
+    const std::byte* values = nullptr;
+    size_t num_lines = 0;
+    size_t values_stride = 0;
+    const std::byte* scales = nullptr;
+    size_t scales_stride = 0;
+
+    HWY_INLINE void FetchGroup() {
+      for (size_t i = 0; i < num_lines; ++i) __builtin_prefetch(values + i * kLineBytes, 0, 2);
+      __builtin_prefetch(scales, 0, 2);
+      values += values_stride;
+      scales += scales_stride;
     }
-    if (begin == 0) __builtin_prefetch(scales + g * scales_per_group, 0, 2);
+  };
+  Lines ForTile(size_t tile, size_t num_tiles) const {
+    const size_t lines = values_per_group_ / kLineBytes;
+    const size_t first = lines * tile / num_tiles;
+    return {.values = values_ + first * kLineBytes,
+            .num_lines = lines * (tile + 1) / num_tiles - first,
+            .values_stride = values_per_group_,
+            .scales = tile == 0 ? scales_ : nullptr,  // where a prefetch does nothing
+            .scales_stride = tile == 0 ? scales_per_group_ : 0};
   }
+
+ private:
   static constexpr size_t kLineBytes = 64;
+  size_t values_per_group_ = 0, scales_per_group_ = 0;  // bytes
+  const std::byte* values_ = nullptr;
+  const std::byte* scales_ = nullptr;
 };
 
 // Two quads at `values` and the same of kRows rows: add(r, v, w0, a0, w1, a1) for each row and
@@ -346,12 +365,12 @@ template <class Arithmetic, bool kNibbles, bool kHasMin>
 struct Groups {
   template <size_t kRows>
   static HWY_NOINLINE void Add(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
-                               size_t num_groups, const Prefetch& prefetch,
+                               size_t num_groups, Prefetch::Lines next,
                                float* HWY_RESTRICT acc) {
     using Sum = typename Arithmetic::Sum;
     const uint8_t* HWY_RESTRICT values = w.values;
     for (size_t g = 0; g < num_groups; ++g, a += kTileRows) {
-      prefetch.Group(g);
+      next.FetchGroup();
       Sum sums[kRows][kVecs];
       for (size_t r = 0; r < kRows; ++r) {
         const Sum start = kHasMin ? hn::Zero(hn::DFromV<Sum>()) : Arithmetic::Start(a[r]);
@@ -378,7 +397,7 @@ template <class Arithmetic, bool kNibbles, bool kHasMin, size_t kParts>
 struct SuperBlocks {
   template <size_t kRows>
   static HWY_NOINLINE void Add(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
-                               size_t num_groups, const Prefetch& prefetch,
+                               size_t num_groups, Prefetch::Lines next,
                                float* HWY_RESTRICT acc) {
     using Sum = typename Arithmetic::Sum;
     constexpr DI16 d16;
@@ -392,7 +411,7 @@ struct SuperBlocks {
         for (size_t v = 0; v < kVecs; ++v) totals[r][v] = hn::Zero(DI32());
       }
       for (size_t j = 0; j < kGroupsPerSuper; ++j) {
-        prefetch.Group(g + j);
+        next.FetchGroup();
         HWY_UNROLL(4)
         for (size_t first = 0; first < kQuadsPerGroup; first += Arithmetic::kQuadsPerSum) {
           const int16_t* scales = scale_pairs + first * kParts / kQuadsPerGroup * 2 * kPanelWidth;
@@ -477,39 +496,33 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
   const auto first_group_of = [&](size_t b) {
     return (panel_by_panel ? b % blocks_per_panel : b / part.num_panels) * kBlockGroups;
   };
-  Prefetch prefetch;
-  prefetch.values_per_group = w.values_bytes / x.num_groups;
-  prefetch.scales_per_group = (w.panel_bytes - w.values_bytes) / x.num_groups;
-
   for (size_t b = 0; b < num_blocks; ++b) {
     const size_t panel = panel_of(b);
     const size_t first = first_group_of(b);
     const size_t count = HWY_MIN(kBlockGroups, x.num_groups - first);
     UnpackBlock(w, part.first_panel + panel, first, count, kNibbles, block);
-    prefetch.values = nullptr;
+    Prefetch prefetch;
     if (b + 1 < num_blocks) {
-      const size_t next_panel = part.first_panel + panel_of(b + 1);
-      const size_t next = first_group_of(b + 1);
-      prefetch.values = w.Values(next_panel) + next * prefetch.values_per_group;
-      prefetch.scales = w.Scales(next_panel) + next * prefetch.scales_per_group;
+      prefetch =
+          Prefetch(w, part.first_panel + panel_of(b + 1), first_group_of(b + 1), x.num_groups);
     }
     const size_t num_tiles = (part.num_rows + kTileRows - 1) / kTileRows;
     for (size_t i = 0; i < part.num_rows; i += kTileRows) {
-      prefetch.ForTile(i / kTileRows, num_tiles);
+      const Prefetch::Lines next = prefetch.ForTile(i / kTileRows, num_tiles);
       const ActivationGroup* a = x.Tile((part.first_row + i) / kTileRows) + first * kTileRows;
       float* acc = sums.Row(panel, i);
       switch (HWY_MIN(kTileRows, part.num_rows - i)) {
         case 1:
-          Form::template Add<1>(a, block, count, prefetch, acc);
+          Form::template Add<1>(a, block, count, next, acc);
           break;
         case 2:
-          Form::template Add<2>(a, block, count, prefetch, acc);
+          Form::template Add<2>(a, block, count, next, acc);
           break;
         case 3:
-          Form::template Add<3>(a, block, count, prefetch, acc);
+          Form::template Add<3>(a, block, count, next, acc);
           break;
         case 4:
-          Form::template Add<4>(a, block, count, prefetch, acc);
+          Form::template Add<4>(a, block, count, next, acc);
           break;
       }
     }

@@ -83,7 +83,7 @@ class LayerStep {
   Mat<float> hidden_;               // [out rows, model_dim], residual stream after attention
   Mat<float> ffn_normed_;           // [out rows, model_dim]
   Activations ffn_rows_;
-  Mat<float> gate_, up_;            // [out rows, ffn_dim]
+  Mat<float> gate_, up_;            // [some of the out rows, ffn_dim]
   Activations gate_rows_;
   Mat<float> ffn_;                  // [out rows, model_dim]
   Mat<float> view_normed_;          // [rows, model_dim], for a policy's look
