@@ -50,9 +50,7 @@ struct alignas(64) WeightBlock {
   float super_scales[kBlockGroups / kGroupsPerSuper * kPanelWidth];  // [supers][16]
   float super_mins[kBlockGroups / kGroupsPerSuper * kPanelWidth];    // [supers][16]
   int16_t scale_pairs[2 * kBlockGroups * 2 * kPanelWidth];           // [groups * parts][16]: s, s
-  // What pairs of sums of activations are multiplied with. kSuper [groups / 2][16]: m, m of the
-  // next group; kSuperHalf [groups][16]: -zero_point * s of either half
-  int16_t sum_factors[kBlockGroups * 2 * kPanelWidth];
+  int16_t min_pairs[kBlockGroups / 2 * 2 * kPanelWidth];  // kSuper [groups / 2][16]: m, next m
 
   const uint8_t* values;  // [groups][8 quads][16][4], or 4 bits each as in the panel
 };
@@ -146,7 +144,7 @@ void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_grou
           for (size_t j = 0; j < kGroupsPerSuper; j += 2) {
             store_pair(byte(uint8_t(), m + j * kPanelWidth),
                        byte(uint8_t(), m + (j + 1) * kPanelWidth),
-                       block.sum_factors + 2 * ((g + j) / 2 * kPanelWidth + c));
+                       block.min_pairs + 2 * ((g + j) / 2 * kPanelWidth + c));
           }
         }
       }
@@ -166,9 +164,6 @@ void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_grou
             int16_t* pairs = block.scale_pairs + 2 * (2 * (g + j) * kPanelWidth + c);
             store_pair(s0, s0, pairs);
             store_pair(s1, s1, pairs + 2 * kPanelWidth);
-            const auto zero_point = hn::Set(di, -kZeroPoint6);
-            store_pair(hn::Mul(s0, zero_point), hn::Mul(s1, zero_point),
-                       block.sum_factors + 2 * ((g + j) * kPanelWidth + c));
           }
         }
       }
@@ -205,7 +200,8 @@ HWY_INLINE VI16 BroadcastPair(const int16_t* pair) {
 
 // How values of each width are multiplied and summed, two quads at a time. Start gives a sum of a
 // group with the zero point taken out, Finish that of each channel. In a super-block a sum covers
-// kQuadsPerSum quads and begins with zero; Scaled gives that of each channel times its scale.
+// kQuadsPerSum quads and begins with a pair of activation sums, or with zero; Scaled gives that of
+// each channel times its scale.
 
 #if SPA_HAS_QUAD_DOT
 
@@ -214,8 +210,9 @@ struct QuadDotSums {
   static constexpr size_t kQuadsPerSum = 4;
   using Sum = VI32;
   static HWY_INLINE Sum Start(const ActivationGroup& a) {
-    return PairSum(BroadcastPair(a.sums), -kZeroPoint, -kZeroPoint);
+    return PairSum(BroadcastPair(a.own_scale.sums), -kZeroPoint, -kZeroPoint);
   }
+  static HWY_INLINE Sum StartAt(const int16_t* pair) { return PairSum(BroadcastPair(pair)); }
   static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
     const VU8 flip = hn::Set(DU8(), kFlip);
     return QuadDot(QuadDot(sum, hn::Xor(w0, flip), a0), hn::Xor(w1, flip), a1);
@@ -240,7 +237,7 @@ struct Int4 {
   // 16 bits hold the sum over the whole group: 8 quads of 2 products of 15 * 127.
   static constexpr size_t kQuadsPerSum = 8;
   using Sum = VI16;
-  static HWY_INLINE Sum Start(const ActivationGroup& a) { return BroadcastPair(a.zero4); }
+  static HWY_INLINE Sum Start(const ActivationGroup& a) { return BroadcastPair(a.own_scale.zero4); }
   static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
     return KeepOrder(hn::Add(KeepOrder(hn::Add(sum, PairDot(w0, a0))), PairDot(w1, a1)));
   }
@@ -251,7 +248,7 @@ struct Int4 {
 struct Int6 {
   using Sum = VI32;
   static HWY_INLINE Sum Start(const ActivationGroup& a) {
-    return PairSum(BroadcastPair(a.sums), -kZeroPoint6, -kZeroPoint6);
+    return PairSum(BroadcastPair(a.own_scale.sums), -kZeroPoint6, -kZeroPoint6);
   }
   static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
     // 16 bits hold two quads: 2 * 2 products of 63 * 127.
@@ -261,10 +258,13 @@ struct Int6 {
 };
 
 struct Int6InSuper {
-  static constexpr size_t kQuadsPerSum = 2;
+  // 16 bits hold the sum over half a group: 4 quads of 2 products of 32 * 127, once the zero point
+  // is taken out, or of 31 * 127 for 5-bit values without one. Until then they wrap around.
+  static constexpr size_t kQuadsPerSum = 4;
   using Sum = VI16;
-  static HWY_INLINE Sum Add(Sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
-    return hn::Add(PairDot(w0, a0), PairDot(w1, a1));  // the sum's first two quads are all
+  static HWY_INLINE Sum StartAt(const int16_t* pair) { return BroadcastPair(pair); }
+  static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
+    return Int4::Add(sum, w0, a0, w1, a1);
   }
   static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) { return PairSum(sum, scale_pairs); }
 };
@@ -392,74 +392,55 @@ struct Groups {
   }
 };
 
-// kParts: how many scales a group has
-template <class Arithmetic, bool kNibbles, bool kHasMin, size_t kParts>
+// kParts: how many scales a group has. Types with two have a zero point, those with one a min.
+template <class Arithmetic, bool kNibbles, size_t kParts>
 struct SuperBlocks {
+  static constexpr bool kHasMin = kParts == 1;
+
   template <size_t kRows>
   static HWY_NOINLINE void Add(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
-                               size_t num_groups, Prefetch::Lines next,
-                               float* HWY_RESTRICT acc) {
+                               size_t num_groups, Prefetch::Lines next, float* HWY_RESTRICT acc) {
     using Sum = typename Arithmetic::Sum;
     constexpr DI16 d16;
     constexpr size_t kPair = 2 * kLanes;  // 16-bit words of a vector of channels
     const uint8_t* HWY_RESTRICT values = w.values;
     const int16_t* HWY_RESTRICT scale_pairs = w.scale_pairs;
-    const int16_t* HWY_RESTRICT sum_factors = w.sum_factors;
+    const int16_t* HWY_RESTRICT min_pairs = w.min_pairs;
     for (size_t g = 0; g < num_groups; g += kGroupsPerSuper) {
-      VI32 totals[kRows][kVecs], sum_totals[kRows][kVecs];
+      VI32 totals[kRows][kVecs];
       for (size_t r = 0; r < kRows; ++r) {
         for (size_t v = 0; v < kVecs; ++v) totals[r][v] = hn::Zero(DI32());
       }
       for (size_t j = 0; j < kGroupsPerSuper; ++j) {
+        const ActivationGroup* group = a + j * kTileRows;
         next.FetchGroup();
         HWY_UNROLL(4)
         for (size_t first = 0; first < kQuadsPerGroup; first += Arithmetic::kQuadsPerSum) {
-          const int16_t* scales = scale_pairs + first * kParts / kQuadsPerGroup * 2 * kPanelWidth;
-          const auto add_scaled = [&](size_t r, size_t v, Sum sum) HWY_ATTR {
-            totals[r][v] = KeepOrder(
-                hn::Add(totals[r][v], Arithmetic::Scaled(sum, hn::Load(d16, scales + v * kPair))));
-          };
-          const Sum zero = hn::Zero(hn::DFromV<Sum>());
-          if constexpr (Arithmetic::kQuadsPerSum == 2) {
+          const size_t part = first * kParts / kQuadsPerGroup;
+          Sum sums[kRows][kVecs];
+          for (size_t r = 0; r < kRows; ++r) {
+            Sum start = hn::Zero(hn::DFromV<Sum>());
+            if constexpr (!kHasMin) start = Arithmetic::StartAt(group[r].zero6[part]);
+            for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
+          }
+          HWY_UNROLL(4)
+          for (size_t quad = first; quad < first + Arithmetic::kQuadsPerSum; quad += 2) {
             ForQuads<kNibbles, kRows>(
-                values + first * kQuadStride<kNibbles>, a + j * kTileRows, first,
+                values + quad * kQuadStride<kNibbles>, group, quad,
                 [&](size_t r, size_t v, VU8 w0, VI8 a0, VU8 w1, VI8 a1)
-                    HWY_ATTR { add_scaled(r, v, Arithmetic::Add(zero, w0, a0, w1, a1)); });
-          } else {
-            Sum sums[kRows][kVecs];
-            for (size_t r = 0; r < kRows; ++r) {
-              for (size_t v = 0; v < kVecs; ++v) sums[r][v] = zero;
-            }
-            HWY_UNROLL(4)
-            for (size_t quad = first; quad < first + Arithmetic::kQuadsPerSum; quad += 2) {
-              ForQuads<kNibbles, kRows>(
-                  values + quad * kQuadStride<kNibbles>, a + j * kTileRows, quad,
-                  [&](size_t r, size_t v, VU8 w0, VI8 a0, VU8 w1, VI8 a1)
-                      HWY_ATTR { sums[r][v] = Arithmetic::Add(sums[r][v], w0, a0, w1, a1); });
-            }
-            for (size_t r = 0; r < kRows; ++r) {
-              for (size_t v = 0; v < kVecs; ++v) add_scaled(r, v, sums[r][v]);
+                    HWY_ATTR { sums[r][v] = Arithmetic::Add(sums[r][v], w0, a0, w1, a1); });
+          }
+          for (size_t r = 0; r < kRows; ++r) {
+            for (size_t v = 0; v < kVecs; ++v) {
+              const VI16 scales = hn::Load(d16, scale_pairs + part * 2 * kPanelWidth + v * kPair);
+              totals[r][v] =
+                  KeepOrder(hn::Add(totals[r][v], Arithmetic::Scaled(sums[r][v], scales)));
             }
           }
         }
         values += kQuadsPerGroup * kQuadStride<kNibbles>;
         scale_pairs += kParts * 2 * kPanelWidth;
       }
-      // Mins are beside the sum, zero points within it.
-      for (size_t r = 0; r < kRows; ++r) {
-        for (size_t v = 0; v < kVecs; ++v) {
-          VI32 sum = kHasMin ? hn::Zero(DI32()) : totals[r][v];
-          for (size_t j = 0; j < kGroupsPerSuper; j += kHasMin ? 2 : 1) {
-            const ActivationGroup& group = a[j * kTileRows + r];
-            const VI16 factors =
-                hn::Load(d16, sum_factors + (kHasMin ? j / 2 : j) * 2 * kPanelWidth + v * kPair);
-            sum = hn::Add(sum,
-                          PairSum(BroadcastPair(kHasMin ? group.sum_pair : group.sums), factors));
-          }
-          (kHasMin ? sum_totals : totals)[r][v] = sum;
-        }
-      }
-      sum_factors += kGroupsPerSuper / (kHasMin ? 2 : 1) * 2 * kPanelWidth;
       constexpr DF32 df;
       const size_t super = g / kGroupsPerSuper * kPanelWidth;
       for (size_t r = 0; r < kRows; ++r) {
@@ -471,10 +452,18 @@ struct SuperBlocks {
                            hn::Mul(scale, hn::Load(df, factor + super + v * kLanes)));
           };
           VF32 sum = hn::Add(hn::Load(df, to), part(totals[r][v], w.super_scales));
-          if constexpr (kHasMin) sum = hn::Add(sum, part(sum_totals[r][v], w.super_mins));
+          if constexpr (kHasMin) {
+            VI32 mins = hn::Zero(DI32());
+            for (size_t j = 0; j < kGroupsPerSuper; j += 2) {
+              const VI16 pair = hn::Load(d16, min_pairs + j * kPanelWidth + v * kPair);
+              mins = hn::Add(mins, PairSum(BroadcastPair(a[j * kTileRows + r].sum_pair), pair));
+            }
+            sum = hn::Add(sum, part(mins, w.super_mins));
+          }
           hn::Store(sum, df, to);
         }
       }
+      min_pairs += kGroupsPerSuper * kPanelWidth;
       a += kGroupsPerSuper * kTileRows;
     }
   }
@@ -540,7 +529,7 @@ void MultiplyInt4(const Activations::Int8Rows& x, const PackedMatrix::Panels& w,
     case ScaleForm::kHalfMin:
       return MultiplyIntPart<kNibbles, Groups<Int4, kNibbles, true>>(x, w, bias, part, y);
     default:
-      return MultiplyIntPart<kNibbles, SuperBlocks<Int4, kNibbles, true, 1>>(x, w, bias, part, y);
+      return MultiplyIntPart<kNibbles, SuperBlocks<Int4, kNibbles, 1>>(x, w, bias, part, y);
   }
 }
 
@@ -557,11 +546,9 @@ void MultiplyInt(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, 
         case ScaleForm::kHalfMin:
           return MultiplyIntPart<false, Groups<Int6, false, true>>(x, w, bias, part, y);
         case ScaleForm::kSuper:
-          return MultiplyIntPart<false, SuperBlocks<Int6InSuper, false, true, 1>>(x, w, bias, part,
-                                                                                  y);
+          return MultiplyIntPart<false, SuperBlocks<Int6InSuper, false, 1>>(x, w, bias, part, y);
         default:
-          return MultiplyIntPart<false, SuperBlocks<Int6InSuper, false, false, 2>>(x, w, bias, part,
-                                                                                   y);
+          return MultiplyIntPart<false, SuperBlocks<Int6InSuper, false, 2>>(x, w, bias, part, y);
       }
     case PanelForm::kInt8:
       return MultiplyIntPart<false, Groups<Int8, false, false>>(x, w, bias, part, y);

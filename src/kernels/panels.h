@@ -56,18 +56,25 @@ struct PackedMatrix::Panels {
 inline constexpr int kZeroPoint4 = 8;
 inline constexpr int kZeroPoint6 = 32;
 
-// One group of a row of activations: x = scale * q.
+// One group of a row of activations: x = scale * q. Integer sums of products with weights that have
+// a zero point start at minus the zero point times the sum of the q they meet. Sums are kept in
+// pairs: one over inputs 4i and 4i + 1, one over 4i + 2 and 4i + 3.
 struct alignas(16) ActivationGroup {
   int8_t q[kGroup];  // in [-127, 127]
-  float scale;       //
+  float scale;
   union {
     float scaled_sum;     // scale * sum of q, what a weight's min is multiplied with
     int16_t sum_pair[2];  // in every other group, where 256 inputs share a scale: the sums of q of
                           // this group and the next
   };
-  int16_t zero4[2];  // -8 * sum of q over inputs 4i, 4i+1 and over 4i+2, 4i+3: a sum of products
-                     // with 4-bit values that starts here has the zero point taken out
-  int16_t sums[2];   // sum of the first and of the last 16 q
+  union {
+    struct {
+      int16_t zero4[2];  // start of the pair of 4-bit sums over the group
+      int16_t sums[2];   // sum of the first and of the last 16 q
+    } own_scale;
+    int16_t zero6[2][2];  // where 256 inputs share a scale: starts of the pairs of 6-bit sums over
+                          // the first and over the last 16 inputs
+  };
 };
 static_assert(sizeof(ActivationGroup) == 48);
 

@@ -68,12 +68,18 @@ void QuantizeGroup(const float* HWY_RESTRICT x, size_t scale_span, float largest
   hn::Store(both, d16, pairs);
   int p00 = pairs[0], p01 = pairs[1], p10 = pairs[4], p11 = pairs[5];
   if (lanes == 8) p00 += pairs[8], p01 += pairs[9], p10 += pairs[12], p11 += pairs[13];
-  group.sums[0] = static_cast<int16_t>(p00 + p10);
-  group.sums[1] = static_cast<int16_t>(p01 + p11);
-  group.zero4[0] = static_cast<int16_t>(-kZeroPoint4 * (p00 + p01));
-  group.zero4[1] = static_cast<int16_t>(-kZeroPoint4 * (p10 + p11));
+  const int sum = p00 + p01 + p10 + p11;
+  const auto word = [](int value) { return static_cast<int16_t>(value); };
   if (scale_span == kGroup) {
-    group.scaled_sum = RoundToHalf(largest / 127.0f * static_cast<float>(p00 + p01 + p10 + p11));
+    group.scaled_sum = RoundToHalf(largest / 127.0f * static_cast<float>(sum));
+    group.own_scale = {.zero4 = {word(-kZeroPoint4 * (p00 + p01)), word(-kZeroPoint4 * (p10 + p11))},
+                       .sums = {word(p00 + p10), word(p01 + p11)}};
+  } else {
+    group.sum_pair[0] = word(sum);
+    group.zero6[0][0] = word(-kZeroPoint6 * p00);
+    group.zero6[0][1] = word(-kZeroPoint6 * p10);
+    group.zero6[1][0] = word(-kZeroPoint6 * p01);
+    group.zero6[1][1] = word(-kZeroPoint6 * p11);
   }
 }
 
@@ -86,10 +92,8 @@ void QuantizeRow(const float* x, size_t cols, size_t scale_span, ActivationGroup
     }
     if (scale_span == kGroup) continue;
     for (size_t c = first; c < first + scale_span; c += 2 * kGroup) {
-      ActivationGroup& group = groups[c / kGroup * kTileRows];
       const ActivationGroup& next = groups[(c / kGroup + 1) * kTileRows];
-      group.sum_pair[0] = static_cast<int16_t>(group.sums[0] + group.sums[1]);
-      group.sum_pair[1] = static_cast<int16_t>(next.sums[0] + next.sums[1]);
+      groups[c / kGroup * kTileRows].sum_pair[1] = next.sum_pair[0];
     }
   }
 }
