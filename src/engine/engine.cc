@@ -82,11 +82,15 @@ std::vector<TokenId> Engine::Encode(const Prompt& prompt) const {
   return EncodeChat(tokenizer(), DetectChatFormat(tokenizer()), prompt.messages);
 }
 
-PolicyFactory Engine::PrepareCache(const CacheSpec& spec) {
-  return MakePolicyFactory(spec, {.file = file_.get(),
-                                  .weights = &weights_,
-                                  .pool = &pool_,
-                                  .progress = progress_});
+PolicyFactory Engine::PrepareCache(const CacheSpec& spec, bool warm) {
+  PolicyFactory factory = MakePolicyFactory(spec, {.file = file_.get(),
+                                                   .weights = &weights_,
+                                                   .pool = &pool_,
+                                                   .progress = progress_});
+  if (warm && !factory()->can_start_warm()) {
+    throw Error("the cache {} cannot start warm: use --cache spa, or leave --warm out", spec.name);
+  }
+  return factory;
 }
 
 void Engine::CheckIds(std::span<const TokenId> ids) const {
@@ -122,7 +126,7 @@ void Engine::AdoptPrefix(Generation& from, Generation& to) {
   if (common == 0) return;
   for (size_t i = 0; i < to.num_states(); ++i) {
     if (i >= from.num_states() || !to.state(i).AdoptPrefix(from.state(i), common, pool_)) {
-      throw Error("this cache cannot start warm: spa can");
+      throw Error("a generation can start warm only from one with the same cache");
     }
   }
 }

@@ -75,7 +75,8 @@ class Engine {
   std::vector<TokenId> Encode(const Prompt& prompt) const;
 
   // Prepares what a cache needs (proxies may be computed here, once per model and option set).
-  PolicyFactory PrepareCache(const CacheSpec& spec);
+  // Error if it cannot start warm and should.
+  PolicyFactory PrepareCache(const CacheSpec& spec, bool warm = false);
 
   // Throws Error if the prompt is empty, holds ids outside the vocabulary or does not fit the
   // context with the canvas. A warm start takes the states of what both begin with from another

@@ -71,6 +71,7 @@ class SpaPolicy : public CachePolicy {
   RowSet BeginStep(const StepInput& step) override;
   LayerPlan PlanLayer(LayerView& view) override;
   RowSet ChooseRows(const AttentionView& view) override;
+  bool can_start_warm() const override { return true; }
   bool AdoptPrefix(const CachePolicy& donor, size_t num_rows) override;
   size_t bytes() const override;
   const SpaModel& model() const { return *model_; }

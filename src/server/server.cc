@@ -230,7 +230,7 @@ void Server::AddRoutes() {
     out.set_content(ModelsBody(false), "application/json");
   });
   const auto post = [this](const char* path, Route route) {
-    listener_.Post(path, [this, route](const Request&, Response& out,
+    listener_.Post(path, [this, route](const Request& http, Response& out,
                                        const httplib::ContentReader& read) {
       std::string body;
       const bool whole = read([&](const char* data, size_t size) {
@@ -245,7 +245,7 @@ void Server::AddRoutes() {
       }
       Listener::KeepOpen();
       try {
-        Complete(route, body, out);
+        Complete(route, http, body, out);
       } catch (const ApiError& error) {
         Send(out, error);
       }
@@ -318,7 +318,7 @@ void Server::CheckKey(const Request& http) const {
   }
 }
 
-void Server::Complete(Route route, const std::string& body, Response& out) {
+void Server::Complete(Route route, const Request& http, const std::string& body, Response& out) {
   ApiRequest request = ParseApiRequest(route, body, engine_, options_.model_id,
                                        options_.cache, options_.limits);
   if (options_.request_time.count() > 0) {
@@ -345,7 +345,7 @@ void Server::Complete(Route route, const std::string& body, Response& out) {
     }
   }
   if (request.stream) {
-    Stream(request, mailbox, out);
+    Stream(request, mailbox, http, out);
   } else {
     Collect(request, mailbox, out);
   }
@@ -378,7 +378,7 @@ void Server::Collect(const ApiRequest& request, const std::shared_ptr<Mailbox>& 
 }
 
 void Server::Stream(const ApiRequest& request, const std::shared_ptr<Mailbox>& mailbox,
-                    Response& out) {
+                    const Request& http, Response& out) {
   struct State {
     State(const ApiRequest& request, const std::string& model, const Tokenizer& tokenizer)
         : answer(request, model, tokenizer), chat(request.route == Route::kChat),
@@ -447,10 +447,16 @@ void Server::Stream(const ApiRequest& request, const std::shared_ptr<Mailbox>& m
   };
   out.set_header("Cache-Control", "no-cache");
   ++open_streams_;
-  out.set_chunked_content_provider("text/event-stream", provide, [this, mailbox](bool) {
+  const auto finish = [this, mailbox](bool) {
     mailbox->Cancel();  // whether it is finished or its client is gone
     --open_streams_;
-  });
+  };
+  if (http.version == "HTTP/1.0") {  // knows no chunks: the end of the connection is the end
+    out.set_header("Connection", "close");
+    out.set_content_provider("text/event-stream", provide, finish);
+  } else {
+    out.set_chunked_content_provider("text/event-stream", provide, finish);
+  }
 }
 
 void Server::Log(const Request& http, const Response& out) {

@@ -55,10 +55,11 @@ class Server {
   void CheckHead(const Request& http) const;
   void CheckOrigin(const Request& http, Response& out) const;
   void CheckKey(const Request& http) const;
-  void Complete(Route route, const std::string& body, Response& out);
+  void Complete(Route route, const Request& http, const std::string& body, Response& out);
   // Waits for all choices and answers with one body.
   void Collect(const ApiRequest& request, const std::shared_ptr<Mailbox>& mailbox, Response& out);
-  void Stream(const ApiRequest& request, const std::shared_ptr<Mailbox>& mailbox, Response& out);
+  void Stream(const ApiRequest& request, const std::shared_ptr<Mailbox>& mailbox,
+              const Request& http, Response& out);
   void Log(const Request& http, const Response& out);
   std::string PropsBody() const;
   std::string ModelsBody(bool list) const;

@@ -391,6 +391,21 @@ class Wire(unittest.TestCase):
             self.assertEqual(answer.status, status)
         connection.close()
 
+    def test_http_1_0_gets_a_stream_without_chunks(self):
+        where = urllib.parse.urlparse(URL)
+        body = json.dumps({"prompt": "not ( True ) is", "max_tokens": 8, "block_length": 8, "stream": True})
+        with socket.create_connection((where.hostname, where.port), timeout=60) as wire:
+            wire.sendall((f"POST /v1/completions HTTP/1.0\r\nAuthorization: Bearer {KEY}\r\n"
+                          f"Content-Length: {len(body)}\r\n\r\n{body}").encode())
+            answer = b""
+            while piece := wire.recv(65536):  # until the server closes
+                answer += piece
+        head, events = answer.decode().split("\r\n\r\n", 1)
+        self.assertIn(" 200 ", head)
+        self.assertNotIn("chunked", head.lower())
+        self.assertTrue(events.startswith("data: {"))
+        self.assertTrue(events.endswith("data: [DONE]\n\n"))
+
     def test_a_broken_request_ends_the_connection(self):
         host, port = urllib.parse.urlparse(URL).netloc.split(":")
         for request in (

@@ -293,7 +293,8 @@ TEST_F(EvalTest, AWarmStartComputesSharedExamplesOnce) {
   }
   options.cache = {.name = "none", .options = {}};
   options.samples.clear();
-  EXPECT_EQ(MessageOf([&] { Evaluate(engine, options); }), "this cache cannot start warm: spa can");
+  EXPECT_EQ(MessageOf([&] { Evaluate(engine, options); }),
+            "the cache none cannot start warm: use --cache spa, or leave --warm out");
 }
 
 }  // namespace
