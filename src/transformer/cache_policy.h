@@ -107,10 +107,11 @@ class CachePolicy {
   virtual void EndStep(std::span<const uint32_t> /*positions*/,
                        std::span<const float> /*confidence*/) {}
 
-  // Takes over the donor's state of rows [0, num_rows), whose tokens are the same: the first step
-  // may then leave those rows alone. False if the method has no use for it, or not for this donor.
-  // Called before the first step, by SequenceState::AdoptPrefix.
+  // Whether AdoptPrefix is written for this method.
   virtual bool can_start_warm() const { return false; }
+  // Takes over the donor's state of rows [0, num_rows), whose tokens are the same: the first step
+  // may then leave those rows alone. False if it has no use for it.
+  // Called before the first step, by SequenceState::AdoptPrefix.
   virtual bool AdoptPrefix(const CachePolicy& /*donor*/, size_t /*num_rows*/) { return false; }
 
   // Memory of the policy's own state, beside K, V and what Reuse caches.
