@@ -19,7 +19,7 @@ enum class KvType { kF32, kF16, kBF16 };
 class KvCache {
  public:
   KvCache();
-  // Rows start as zero.
+  // Every row is to be stored before Attend reads it.
   KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type);
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;

@@ -24,14 +24,19 @@ DType StoredType(KvType type) {
 // Where element i of 16 lies.
 size_t Place(KvType type, size_t i) { return type == KvType::kBF16 ? i % 8 * 2 + i / 8 : i; }
 
-// Index of element `dim` of the key or value of `row`.
-size_t KeyIndex(const KvCache::Store& store, size_t head, size_t row, size_t dim) {
-  return store.KeyPanel(head, row, dim) + Place(store.type, row % kPanelWidth);
-}
-size_t ValueIndex(const KvCache::Store& store, size_t head, size_t row, size_t dim) {
-  return store.Value(head, row) + dim / kPanelWidth * kPanelWidth +
-         Place(store.type, dim % kPanelWidth);
-}
+// Index of element `dim` of the key or value of `row`. Types of their own, so that the loops over
+// elements are compiled for each.
+struct KeyIndex {
+  size_t operator()(const KvCache::Store& store, size_t head, size_t row, size_t dim) const {
+    return store.KeyPanel(head, row, dim) + Place(store.type, row % kPanelWidth);
+  }
+};
+struct ValueIndex {
+  size_t operator()(const KvCache::Store& store, size_t head, size_t row, size_t dim) const {
+    return store.Value(head, row) + dim / kPanelWidth * kPanelWidth +
+           Place(store.type, dim % kPanelWidth);
+  }
+};
 
 template <typename Element, typename Index>
 void ScatterRow(const KvCache::Store& store, const std::byte* from, size_t row, const Index& index,
@@ -102,8 +107,15 @@ KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType t
   const size_t row_bytes = num_kv_heads * store_->ElementBytes();
   store_->keys.Resize(store_->padded_rows, head_dim * row_bytes);
   store_->values.Resize(store_->padded_rows, store_->padded_dim * row_bytes);
-  store_->keys.Fill(std::byte{0});
-  store_->values.Fill(std::byte{0});
+  // What is computed with padding is thrown away; zeros keep it from being slow.
+  if (store_->padded_rows != num_rows) {
+    const size_t panel_bytes = kPanelWidth * head_dim * store_->ElementBytes();
+    for (size_t head = 0; head < num_kv_heads; ++head) {
+      std::memset(store_->keys.data() + store_->KeyPanel(head, num_rows, 0) * store_->ElementBytes(),
+                  0, panel_bytes);
+    }
+  }
+  if (store_->padded_dim != head_dim) store_->values.Fill(std::byte{0});
 }
 
 size_t KvCache::num_rows() const { return store_->num_rows; }
@@ -112,20 +124,20 @@ size_t KvCache::head_dim() const { return store_->head_dim; }
 size_t KvCache::bytes() const { return store_->keys.bytes() + store_->values.bytes(); }
 
 void KvCache::StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, ThreadPool& pool) {
-  StoreRows(*store_, rows, k, KeyIndex, store_->keys.data(), pool);
+  StoreRows(*store_, rows, k, KeyIndex(), store_->keys.data(), pool);
 }
 
 void KvCache::StoreValues(std::span<const uint32_t> rows, MatView<const float> v,
                           ThreadPool& pool) {
-  StoreRows(*store_, rows, v, ValueIndex, store_->values.data(), pool);
+  StoreRows(*store_, rows, v, ValueIndex(), store_->values.data(), pool);
 }
 
 void KvCache::LoadKey(size_t row, float* out) const {
-  LoadRow(*store_, store_->keys.data(), row, KeyIndex, out);
+  LoadRow(*store_, store_->keys.data(), row, KeyIndex(), out);
 }
 
 void KvCache::LoadValue(size_t row, float* out) const {
-  LoadRow(*store_, store_->values.data(), row, ValueIndex, out);
+  LoadRow(*store_, store_->values.data(), row, ValueIndex(), out);
 }
 
 }  // namespace spa
