@@ -62,10 +62,12 @@ bool SpaPolicy::AdoptPrefix(const CachePolicy& donor, size_t num_rows) {
 LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
   if (layers_.empty()) layers_.resize(view.config->num_layers);
   if (ByAttention(view.layer)) {
-    // Keys and values of the first layer depend on their own token alone.
-    const RowSet& kv = view.layer == 0 ? changed_ : scope_;
-    return {
-        .k_rows = kv, .v_rows = kv, .out_rows = scope_, .live = scope_, .attention_first = true};
+    // Queries, keys and values of the first layer depend on their own token alone.
+    const RowSet& rows = view.layer == 0 ? changed_ : scope_;
+    LayerPlan plan{.k_rows = rows, .v_rows = rows, .out_rows = scope_, .live = scope_};
+    plan.attention_first = true;
+    if (view.layer == 0) plan.new_queries = rows;
+    return plan;
   }
   const RowSet rows = Update(view.layer, *view.step, Identify(view), *view.pool);
   const RowSet& kv = model_->options.full_kv ? scope_ : rows;

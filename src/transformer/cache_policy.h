@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/matrix.h"
@@ -44,6 +45,9 @@ struct LayerPlan {
   RowSet live;            // who goes on to the next layer, out_rows included; a live row outside
                           // out_rows reuses what Reuse says
   bool attention_first = false;  // all out_rows run attention; ChooseRows then says who goes on
+  // Whose queries are projected, if not those of all out_rows (a range then): the others use the
+  // queries they had. For one layer of a model.
+  std::optional<RowSet> new_queries = {};
 };
 
 // What a live row that is not recomputed gives to the next layer.

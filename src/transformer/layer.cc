@@ -14,6 +14,10 @@ namespace {
 // a large L3, where a prompt of 8192 rows would take 800.
 constexpr size_t kFfnRows = 256;
 
+const RowSet& QueryRows(const LayerPlan& plan) {
+  return plan.new_queries ? *plan.new_queries : plan.out_rows;
+}
+
 }  // namespace
 
 // What a policy may look at while it plans one sequence.
@@ -62,6 +66,7 @@ void LayerStep::Run(size_t layer, const LayerWeights& weights,
   Plan(batch, live);          // which rows, by each sequence's policy
   NormInputs(batch);
   RefreshKeysValues(batch);   // project, rotate, store
+  MakeQueries(batch);
   Attend(batch);              // these queries, every key
   FeedForward(batch);
   UpdateRows(batch, live);    // scatter the new rows; the others reuse what they have
@@ -94,9 +99,10 @@ void LayerStep::Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& l
       plan.live = plan.out_rows;
     }
     SPA_CHECK(plan.live.Includes(plan.out_rows));
-    in_rows_[s] = plan.k_rows == plan.out_rows && plan.v_rows == plan.out_rows
-                      ? plan.out_rows
-                      : plan.k_rows.Union(plan.out_rows).Union(plan.v_rows);
+    const RowSet& q_rows = QueryRows(plan);
+    in_rows_[s] = plan.k_rows == q_rows && plan.v_rows == q_rows
+                      ? q_rows
+                      : plan.k_rows.Union(q_rows).Union(plan.v_rows);
     state.kv_rows_computed += plan.k_rows.size() + plan.v_rows.size();
   }
 }
@@ -163,17 +169,34 @@ void LayerStep::RefreshKeysValues(std::span<const SequenceStep> batch) {
   }
 }
 
+void LayerStep::MakeQueries(std::span<const SequenceStep> batch) {
+  Stack stack;
+  for (const LayerPlan& plan : plans_) stack.Add(QueryRows(plan));
+  Project(stack, weights_->wq, weights_->bq, q_);
+  RotateRows(stack, q_);
+  queries_.resize(batch.size());
+  for (size_t s = 0; s < batch.size(); ++s) {
+    const LayerPlan& plan = plans_[s];
+    queries_[s] = q_.View().Rows(stack.first[s], QueryRows(plan).size());
+    if (!plan.new_queries) continue;
+    SequenceState& state = *batch[s].state;
+    if (state.queries().rows() == 0) state.queries().Resize(state.num_rows(), config_.q_dim());
+    ScatterRows(queries_[s], *plan.new_queries, state.queries().View(), pool_);
+    const RowSet& rows = plan.out_rows;
+    SPA_CHECK(rows.empty() || rows[rows.size() - 1] - rows[0] + 1 == rows.size());
+    queries_[s] = state.queries().View().Rows(rows.empty() ? 0 : rows[0], rows.size());
+  }
+}
+
 void LayerStep::Attend(std::span<const SequenceStep> batch) {
   out_ = Stack();
   for (const LayerPlan& plan : plans_) out_.Add(plan.out_rows);
-  Project(out_, weights_->wq, weights_->bq, q_);
-  RotateRows(out_, q_);
   heads_.Resize(out_.size(), config_.q_dim());
   std::vector<AttentionJob> jobs;
   for (size_t s = 0; s < batch.size(); ++s) {
     SequenceState& state = *batch[s].state;
     const size_t count = plans_[s].out_rows.size();
-    AttentionJob job{.q = q_.View().Rows(out_.first[s], count),
+    AttentionJob job{.q = queries_[s],
                      .kv = &state.kv(layer_),
                      .out = heads_.View().Rows(out_.first[s], count)};
     if (!state.policy().wants_attention()) {
@@ -198,7 +221,7 @@ AttentionView LayerStep::Attended(std::span<const SequenceStep> batch, size_t s,
   return {.layer = layer_,
           .step = &batch[s].input,
           .out_rows = &plans_[s].out_rows,
-          .q = q_.View().Rows(first, count),
+          .q = queries_[s],
           .heads = heads_.View().Rows(first, count),
           .mean_weights = mean_weights,
           .kv = &batch[s].state->kv(layer_),

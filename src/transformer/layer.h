@@ -45,6 +45,7 @@ class LayerStep {
   void Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& live);
   void NormInputs(std::span<const SequenceStep> batch);
   void RefreshKeysValues(std::span<const SequenceStep> batch);
+  void MakeQueries(std::span<const SequenceStep> batch);
   void Attend(std::span<const SequenceStep> batch);
   AttentionView Attended(std::span<const SequenceStep> batch, size_t s,
                          MatView<const float> mean_weights);
@@ -66,7 +67,7 @@ class LayerStep {
   size_t layer_ = 0;
   const LayerWeights* weights_ = nullptr;
   std::vector<LayerPlan> plans_;    // per sequence
-  std::vector<RowSet> in_rows_;     // per sequence: union of the plan's k, v and out rows
+  std::vector<RowSet> in_rows_;     // per sequence: those whose q, k or v is projected
   std::vector<RowSet> valued_rows_; // per sequence: rows whose values a policy projected already
   std::vector<Mat<float>> valued_;  // per sequence: those values
 
@@ -76,6 +77,7 @@ class LayerStep {
   Mat<float> subset_;               // [fewer rows, model_dim], gathered from normed_
   Activations subset_rows_;
   Mat<float> q_, k_, v_;            // [rows, q_dim or kv_dim]
+  std::vector<MatView<const float>> queries_;  // per sequence: [out rows, q_dim], after RoPE
   Mat<float> heads_;                // [out rows, q_dim], attention before the output projection
   Mat<float> mean_weights_;         // [out rows, num_rows] of one sequence
   Activations heads_rows_;

@@ -37,11 +37,15 @@ bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPoo
   for (size_t layer = 0; layer < kept_.size(); ++layer) {
     std::copy_n(donor.kept_[layer].data(), num_rows * kept_[layer].cols(), kept_[layer].data());
   }
+  if (donor.queries_.rows() > 0) {
+    queries_.Resize(num_rows_, donor.queries_.cols());
+    std::copy_n(donor.queries_.data(), num_rows * queries_.cols(), queries_.data());
+  }
   return true;
 }
 
 size_t SequenceState::cache_bytes() const {
-  size_t bytes = policy_->bytes();
+  size_t bytes = policy_->bytes() + queries_.bytes();
   for (const KvCache& kv : kv_) bytes += kv.bytes();
   for (const Mat<float>& kept : kept_) bytes += kept.bytes();
   return bytes;

@@ -24,6 +24,8 @@ class SequenceState {
   // Reused update or output of every row.   [num_rows, model_dim]
   Mat<float>& kept(size_t layer) { return kept_[layer]; }
   Mat<float>& x() { return x_; }
+  // Queries of the layer that keeps them, after RoPE; empty if none does.   [num_rows, q_dim]
+  Mat<float>& queries() { return queries_; }
   size_t cache_bytes() const;
 
   // Warm start: takes the caches of rows [0, num_rows) from a sequence that begins with the same
@@ -46,6 +48,7 @@ class SequenceState {
   std::unique_ptr<CachePolicy> policy_;
   std::vector<KvCache> kv_;
   std::vector<Mat<float>> kept_;
+  Mat<float> queries_;
   Mat<float> x_;  // [num_rows, model_dim], the residual stream
 };
 

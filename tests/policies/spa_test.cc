@@ -245,8 +245,8 @@ TEST(SpaPolicy, RowsPerLayerFollowTheBudgetAndRefreshesAreOnTime) {
   }
 }
 
-// Only rows with a new token are projected in the first layer, and that is all it takes: its keys
-// and values are those of a sequence that starts with the tokens now there.
+// Only rows with a new token are projected in the first layer, and that is all it takes: its queries,
+// keys and values are those of a sequence that starts with the tokens now there.
 TEST(SpaPolicy, FirstLayerProjectsChangedTokensOnly) {
   TestModel model(kModel);
   const auto cached =
@@ -271,6 +271,11 @@ TEST(SpaPolicy, FirstLayerProjectsChangedTokensOnly) {
     cached->state().kv(0).LoadValue(row, a.data());
     fresh->state().kv(0).LoadValue(row, b.data());
     EXPECT_EQ(a, b) << "value of row " << row;
+    const auto query = [&](Generation& g) {
+      const Mat<float>& queries = g.state().queries();
+      return std::vector<float>(queries.Row(row), queries.Row(row) + queries.cols());
+    };
+    EXPECT_EQ(query(*cached), query(*fresh)) << "query of row " << row;
   }
 }
 
@@ -348,7 +353,7 @@ TEST(SpaPolicy, AWarmStartSkipsThePromptAndASameSequenceStaysExact) {
   TestModel model(kModel);
   std::vector<TokenId> prompt;
   for (TokenId id = 300; id < 330; ++id) prompt.push_back(id);
-  const PolicyFactory policy = model.Policy("spa");
+  const PolicyFactory policy = model.Policy("spa", {"refresh-prompt=8"});
   const auto cold = model.Start(prompt, Greedy(32, 32), policy);
   Generation* one = cold.get();
   StepTogether(model.transformer, {&one, 1});
@@ -357,9 +362,13 @@ TEST(SpaPolicy, AWarmStartSkipsThePromptAndASameSequenceStaysExact) {
   one = warm.get();
   StepTogether(model.transformer, {&one, 1});
   EXPECT_EQ(warm->rows_computed(), 32 * model.file.config().num_layers);
-  // The donor saw the very same canvas, so the first step settles the same token.
+  // The donor saw the very same canvas: from the first step on, and when the prompt is refreshed,
+  // there is no difference.
   EXPECT_EQ(TestModel::Answer(*warm), TestModel::Answer(*cold));
-  while (!warm->done()) StepTogether(model.transformer, {&one, 1});
+  Generation* both[] = {cold.get(), warm.get()};
+  while (!cold->done()) StepTogether(model.transformer, both);
+  EXPECT_TRUE(warm->done());
+  EXPECT_EQ(TestModel::Answer(*warm), TestModel::Answer(*cold));
   const auto other = model.Start(prompt, Greedy(32, 32), model.Policy("none"));
   EXPECT_FALSE(other->state().AdoptPrefix(cold->state(), prompt.size(), model.pool));
 }
