@@ -73,7 +73,7 @@ LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
   const RowSet& kv = model_->options.full_kv ? scope_ : rows;
   if (OnlyReadersMatter(view.layer)) {
     const RowSet& read = view.step->wanted;
-    return {.k_rows = kv.Union(read), .v_rows = kv.Union(read), .out_rows = read, .live = scope_};
+    return {.k_rows = kv.Union(read), .v_rows = kv.Union(read), .out_rows = read, .live = read};
   }
   return {.k_rows = kv, .v_rows = kv, .out_rows = rows, .live = scope_};
 }
