@@ -153,7 +153,7 @@ struct StepWork {
 };
 
 CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& flags) {
-  const PolicyFactory policy = engine.PrepareCache(spec, flags.warm);
+  const PolicyFactory policy = engine.PrepareCache(spec, {.warm = flags.warm});
   std::vector<TokenId> prompt(flags.prompt);
   for (size_t i = 0; i < prompt.size(); ++i) {
     prompt[i] = static_cast<TokenId>(RandomStream(7, 0, i).Bits(0) % 256);

@@ -176,7 +176,7 @@ class Chat {
   void SetCache(const CacheSpec& spec) {
     ProgressBar bar;
     engine_.set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
-    policy_ = engine_.PrepareCache(spec, warm_);
+    policy_ = engine_.PrepareCache(spec, {.warm = warm_});
     engine_.set_progress({});
     cache_ = spec;
     last_.reset();

@@ -82,12 +82,16 @@ std::vector<TokenId> Engine::Encode(const Prompt& prompt) const {
   return EncodeChat(tokenizer(), DetectChatFormat(tokenizer()), prompt.messages);
 }
 
-PolicyFactory Engine::PrepareCache(const CacheSpec& spec, bool warm) {
-  PolicyFactory factory = MakePolicyFactory(spec, {.file = file_.get(),
-                                                   .weights = &weights_,
-                                                   .pool = &pool_,
-                                                   .progress = progress_});
-  if (warm && !factory()->can_start_warm()) {
+PolicyFactory Engine::PrepareCache(const CacheSpec& spec, const Preparation& how) {
+  // LLaDA-8B has 128 times as many and takes a minute or two.
+  constexpr size_t kQuickProxyWeights = 4 << 20;
+  PolicyContext context{.file = file_.get(),
+                        .weights = &weights_,
+                        .pool = &pool_,
+                        .progress = progress_};
+  if (how.quick) context.max_proxy_weights = kQuickProxyWeights;
+  PolicyFactory factory = MakePolicyFactory(spec, context);
+  if (how.warm && !factory()->can_start_warm()) {
     throw Error("the cache {} cannot start warm: use --cache spa, or leave --warm out", spec.name);
   }
   return factory;

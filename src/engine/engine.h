@@ -75,8 +75,12 @@ class Engine {
   std::vector<TokenId> Encode(const Prompt& prompt) const;
 
   // Prepares what a cache needs (proxies may be computed here, once per model and option set).
-  // Error if it cannot start warm and should.
-  PolicyFactory PrepareCache(const CacheSpec& spec, bool warm = false);
+  struct Preparation {
+    bool warm = false;   // Error if it cannot start warm
+    bool quick = false;  // Error if it would take longer than a second or so
+  };
+  PolicyFactory PrepareCache(const CacheSpec& spec) { return PrepareCache(spec, {}); }
+  PolicyFactory PrepareCache(const CacheSpec& spec, const Preparation& how);
 
   // Throws Error if the prompt is empty, holds ids outside the vocabulary or does not fit the
   // context with the canvas. A warm start takes the states of what both begin with from another

@@ -566,7 +566,7 @@ EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgre
   }
   if (progress) progress(done, total, correct);
   if (!prompts.empty()) {
-    const PolicyFactory policy = engine.PrepareCache(options.cache, options.warm);
+    const PolicyFactory policy = engine.PrepareCache(options.cache, {.warm = options.warm});
     // Always the first question of a file, so that a resumed run gives the same answers.
     std::vector<std::unique_ptr<Generation>> donors(sets.size());
     const WarmFrom warm_from = [&](size_t index) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct PolicyContext {
   ThreadPool* pool = nullptr;
   // Long preparations (singular proxies) report here: share done in [0, 1].
   std::function<void(std::string_view what, double share)> progress;
+  // Proxies of a model with more value weights than this are used if they are stored, but not
+  // computed.
+  size_t max_proxy_weights = std::numeric_limits<size_t>::max();
 };
 
 struct CacheInfo {

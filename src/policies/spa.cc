@@ -1,6 +1,7 @@
 #include "policies/spa.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 #include "base/error.h"
@@ -301,6 +302,11 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
   reader.Finish();  // before the proxies: a wrong option should not cost a minute
 
   if (o.identifier == Identifier::kSingular) {
+    if (config.num_layers * config.kv_dim() * config.model_dim > context.max_proxy_weights &&
+        !std::filesystem::exists(ProxyPath(*context.file, o.rank))) {
+      throw Error("the singular proxies of rank {} would have to be computed first: "
+                  "`spa proxy --rank {}` does it", o.rank, o.rank);
+    }
     const Proxies proxies =
         LoadOrComputeProxies(*context.file, o.rank, *context.pool, [&](double share) {
           if (context.progress) context.progress("singular proxies", share);

@@ -18,8 +18,8 @@ constexpr size_t kMaxFactories = 32;
 
 Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, const CacheSpec& cache,
                      Metrics& metrics)
-    : engine_(engine), options_(options), metrics_(metrics) {
-  Factory(cache);
+    : engine_(engine), options_(options), metrics_(metrics), own_cache_(cache.ToString()) {
+  factories_[own_cache_] = engine_.PrepareCache(cache);
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -155,8 +155,10 @@ const PolicyFactory& Scheduler::Factory(const CacheSpec& spec) {
   const std::string key = spec.ToString();
   const auto found = factories_.find(key);
   if (found != factories_.end()) return found->second;
-  PolicyFactory factory = engine_.PrepareCache(spec);
-  if (factories_.size() >= kMaxFactories) factories_.clear();
+  PolicyFactory factory = engine_.PrepareCache(spec, {.quick = true});
+  if (factories_.size() >= kMaxFactories) {
+    std::erase_if(factories_, [&](const auto& item) { return item.first != own_cache_; });
+  }
   return factories_.emplace(key, std::move(factory)).first->second;
 }
 

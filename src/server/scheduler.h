@@ -81,6 +81,7 @@ class Scheduler {
   void Publish(Job& job);
   Frame MakeFrame(Job& job) const;
   void End(Job& job, Ending ending, std::string message = {});
+  // Error if preparing the cache would keep the others waiting.
   const PolicyFactory& Factory(const CacheSpec& spec);
 
   Engine& engine_;
@@ -94,6 +95,7 @@ class Scheduler {
   std::atomic<bool> stop_{false};   // end everything, now
   std::atomic<bool> draining_{false};
   std::vector<JobPtr> running_;     // of the loop alone
+  std::string own_cache_;           // what the server was started with
   std::map<std::string, PolicyFactory> factories_;  // of the loop alone
   std::thread thread_;
 };

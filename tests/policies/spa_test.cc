@@ -175,6 +175,23 @@ TEST(SpaProxy, AtFullRankItIsTheValueProjectionUpToRotation) {
   EXPECT_EQ(proxy.SimilarityBound(), 0.0);
 }
 
+TEST(SpaProxy, WhereOthersWaitOnlyStoredProxiesOfALargeModelAreUsed) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "spa_proxy_wait_test";
+  std::filesystem::remove_all(folder);
+  ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.c_str(), 1), 0);
+  TestModel model(kModel);
+  PolicyContext context{.file = &model.file, .weights = &model.weights, .pool = &model.pool,
+                        .progress = {}};
+  const CacheSpec spec{.name = "spa", .options = {{"rank", "16"}}};
+  context.max_proxy_weights = 10 * 128 * 128 - 1;
+  EXPECT_THROW(MakePolicyFactory(spec, context), Error);
+  EXPECT_FALSE(std::filesystem::exists(ProxyPath(model.file, 16)));
+  context.max_proxy_weights += 1;
+  EXPECT_NO_THROW(MakePolicyFactory(spec, context));
+  context.max_proxy_weights = 0;
+  EXPECT_NO_THROW(MakePolicyFactory(spec, context)) << "they are stored now";
+}
+
 TEST(SpaProxy, StoredProxiesAreReadBackAndDamageMeansRebuilding) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "spa_proxy_test";
   std::filesystem::remove_all(folder);
@@ -245,8 +262,8 @@ TEST(SpaPolicy, RowsPerLayerFollowTheBudgetAndRefreshesAreOnTime) {
   }
 }
 
-// Only rows with a new token are projected in the first layer, and that is all it takes: its queries,
-// keys and values are those of a sequence that starts with the tokens now there.
+// Only rows with a new token are projected in the first layer, and that is all it takes: its
+// queries, keys and values are those of a sequence that starts with the tokens now there.
 TEST(SpaPolicy, FirstLayerProjectsChangedTokensOnly) {
   TestModel model(kModel);
   const auto cached =
