@@ -1,8 +1,6 @@
 #include "cli/canvas.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -54,12 +52,6 @@ Canvas DrawAnswer(const Engine& engine, const Decoder& decoder, size_t columns,
     canvas.Add(engine.tokenizer().Decode(run), highlight ? style.green : std::string_view());
   }
   return canvas;
-}
-
-TerminalSize StderrSize() {
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return {};
-  return {size.ws_col, size.ws_row};
 }
 
 }  // namespace spa::cli

@@ -32,9 +32,4 @@ class Canvas {
 
 Canvas DrawAnswer(const Engine& engine, const Decoder& decoder, size_t columns, const Style& style);
 
-struct TerminalSize {
-  size_t columns = 80, rows = 24;
-};
-TerminalSize StderrSize();
-
 }  // namespace spa::cli

@@ -204,6 +204,9 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
     }
     best.memory_bytes = generation->cache_bytes();
   }
+  if (best.phases.empty()) {
+    throw Error("the answer of {} tokens ends with its first step: give a longer --gen", flags.gen);
+  }
   return best;
 }
 
@@ -314,6 +317,7 @@ void Run(const Flags& flags) {
       model.model = temporary->path().string();
     }
     const auto engine = model.Load();
+    temporary.reset();  // it is mapped; a name would outlive an interrupted run
     ProgressBar bar;
     engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
     peak = MeasureFmaPeakGflops(engine->pool());
@@ -339,7 +343,7 @@ void AddBench(CommandLine& line) {
               "Rate of each kernel beside the FMA peak and the read bandwidth");
   command.Add("--shape", flags->shape,
               "Random weights in this shape instead of a model: llada-8b, dream-7b");
-  command.Add("--layers", flags->layers, "Layers of the shape (default 4)");
+  command.Add("--layers", flags->layers, "Layers of the shape (default 4)").Positive();
   command.Add("--type", flags->type, "Type of the shape's matrices (default Q4_0)");
   command.Add("--caches", flags->caches,
               "Caches to measure, with options as spa:rank=64:scope=all (default none,spa)");

@@ -48,6 +48,7 @@ class Chat {
                  cache_.ToString(), style_.reset);
     }
     const std::string prompt = reader_.interactive() ? "> " : "";
+    size_t failed = 0;
     while (!done_) {
       std::fflush(stdout);
       interrupted = false;
@@ -56,9 +57,11 @@ class Chat {
       try {
         Handle(*line);
       } catch (const Error& error) {
-        fmt::print(stderr, "{}{}{}\n", style_.red, error.what(), style_.reset);
+        PrintStderr("{}{}{}\n", style_.red, error.what(), style_.reset);
+        ++failed;
       }
     }
+    if (!reader_.interactive() && failed > 0) throw Error("{} lines were not answered", failed);
     if (reader_.interactive() && !done_) fmt::print("\n");
   }
 
@@ -122,9 +125,16 @@ class Chat {
   std::string Answer() {
     Prompt prompt{.messages = turns_, .text = {}};
     if (!system_.empty()) prompt.messages.insert(prompt.messages.begin(), {"system", system_});
+    const DecodeOptions options = choices_.Resolve(engine_);
+    std::vector<TokenId> ids = engine_.Encode(prompt);
+    if (ids.size() + options.gen_length > engine_.config().context_length) {
+      throw Error("the conversation has {} tokens and the answer {}, but the model's context is {}: "
+                  "/new starts over, /undo takes the last question back",
+                  ids.size(), options.gen_length, engine_.config().context_length);
+    }
     std::vector<std::unique_ptr<Generation>> generations;
-    generations.push_back(engine_.Start(engine_.Encode(prompt), choices_.Resolve(engine_), policy_,
-                                        warm_ ? last_.get() : nullptr));
+    generations.push_back(
+        engine_.Start(std::move(ids), options, policy_, warm_ ? last_.get() : nullptr));
     Watch watch;
     std::vector<GenerationReport> reports;
     try {

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -105,6 +107,8 @@ void Run(const Flags& flags) {
   if (flags.ablation && chosen.size() > 1) {
     throw Error("--ablation varies one setting of spa: give one cache, e.g. --caches spa:rank=16");
   }
+  std::optional<AtomicFile> report;  // now: a path that does not work should not cost the run
+  if (!flags.report.empty()) report.emplace(flags.report);
   const auto engine = flags.model.Load();
   options.decode = flags.decode.Resolve(*engine);
   options.batch = flags.batch;
@@ -120,8 +124,10 @@ void Run(const Flags& flags) {
   }
   const std::vector<CompareRow> rows = CompareCaches(*engine, options, questions, show);
   bar.Clear();
-  if (!flags.report.empty()) {
-    WriteWholeFile(flags.report, CompareReport(rows, engine->config().name, questions.size()));
+  if (report) {
+    const std::string page = CompareReport(rows, engine->config().name, questions.size());
+    report->Write(page.data(), page.size());
+    report->Commit();
   }
   if (flags.json) {
     nlohmann::ordered_json json = {{"model", engine->config().name},

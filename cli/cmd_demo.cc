@@ -47,7 +47,9 @@ std::string AskQuestion(const Flags& flags) {
 std::vector<std::string> Columns(const Engine& engine, const std::vector<Runner>& runners,
                                  const Style& style) {
   constexpr size_t kGap = 3;
-  const size_t width = (StderrSize().columns - 1 - kGap * (runners.size() - 1)) / runners.size();
+  const size_t gaps = kGap * (runners.size() - 1) + 1;
+  const size_t columns = std::max(StderrSize().columns, gaps + runners.size());
+  const size_t width = (columns - gaps) / runners.size();
   std::vector<Canvas> canvases;
   size_t height = 0;
   for (const Runner& runner : runners) {
@@ -57,7 +59,7 @@ std::vector<std::string> Columns(const Engine& engine, const std::vector<Runner>
   std::vector<std::string> lines(height + 2);
   for (size_t i = 0; i < runners.size(); ++i) {
     const auto add = [&](size_t line, const std::string& text, size_t text_width) {
-      lines[line] += text;
+      lines[line] += Clip(text, width);
       if (i + 1 < runners.size()) {
         lines[line] += std::string(width - std::min(width, text_width) + kGap, ' ');
       }
@@ -147,7 +149,7 @@ void Run(const Flags& flags) {
     std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(flags.pause_ms));
   }
   if (live) {
-    fmt::print(stderr, "\n");
+    PrintStderr("\n");
   } else {
     for (const Runner& runner : runners) {
       fmt::print("{}: {}\n", runner.cache.ToString(),

@@ -79,14 +79,12 @@ void Run(const Flags& flags) {
   }
   PrintLine(report.text);
   const Style style(StderrIsTerminal());
-  fmt::print(stderr,
-             "{}{} tokens in {:.2f} s ({:.1f} tokens/s) · {} steps · {:.1f}% of rows computed · "
-             "cache {}{}\n",
-             style.dim, report.generated_tokens, report.seconds, report.tokens_per_second,
-             report.steps,
-             100.0 * static_cast<double>(report.rows_computed) /
-                 static_cast<double>(report.rows_total),
-             report.cache, style.reset);
+  PrintStderr(
+      "{}{} tokens in {:.2f} s ({:.1f} tokens/s) · {} steps · {:.1f}% of rows computed · "
+      "cache {}{}\n",
+      style.dim, report.generated_tokens, report.seconds, report.tokens_per_second, report.steps,
+      100.0 * static_cast<double>(report.rows_computed) / static_cast<double>(report.rows_total),
+      report.cache, style.reset);
 }
 
 }  // namespace
@@ -94,13 +92,13 @@ void Run(const Flags& flags) {
 void AddGenerate(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   Command command = line.Add("generate", "Answer one prompt");
-  command.Add("-p,--prompt", flags->prompt, "The question").Type("TEXT");
-  command.Add("-f,--file", flags->file, "Read the question from a file; - for stdin")
-      .Type("FILE");
+  Flag prompt = command.Add("-p,--prompt", flags->prompt, "The question").Type("TEXT");
+  Flag file = command.Add("-f,--file", flags->file, "Read the question from a file; - for stdin")
+      .ExistingFile().Without(prompt).Type("FILE");
   command.Add("--system", flags->system, "System message").Type("TEXT");
   command.Add("--raw", flags->raw, "Use the prompt as it is, without the chat template");
   command.Add("--ids", flags->ids_file, "Read the prompt as whitespace-separated token ids")
-      .Type("FILE");
+      .ExistingFile().Without(prompt).Without(file).Type("FILE");
   command.Add("--watch", flags->watch, "Show the answer resolving");
   command.Add("--json", flags->json, "Print one JSON object");
   flags->model.Add(command);

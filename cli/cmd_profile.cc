@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -44,6 +46,17 @@ std::vector<std::vector<TokenId>> Prompts(const Flags& flags, const Engine& engi
 
 void Run(const Flags& flags) {
   const auto engine = flags.model.Load();
+  // Now: a path that does not work should not cost the run.
+  std::filesystem::path out = flags.out;
+  if (out.empty()) {
+    out = ProfilePath(engine->file());
+    if (out.empty()) throw Error("there is no home folder to keep the profile in: give --out FILE");
+    std::error_code ignored;  // opening the file says what is wrong
+    std::filesystem::create_directories(out.parent_path(), ignored);
+  }
+  AtomicFile file(out);
+  std::optional<AtomicFile> report;
+  if (!flags.report.empty()) report.emplace(flags.report);
   ProfileOptions options;
   options.tau = flags.tau;
   options.scope_all = flags.scope == "all";
@@ -54,18 +67,14 @@ void Run(const Flags& flags) {
   const auto show = [&](std::string_view what, double share) { bar.Show(what, share); };
   engine->set_progress(show);
   const DriftProfile profile = MeasureDrift(*engine, prompts, options, show);
-  std::filesystem::path out = flags.out;
-  if (out.empty()) {
-    out = ProfilePath(engine->file());
-    if (out.empty()) throw Error("there is no home folder to keep the profile in: give --out FILE");
-    std::error_code ignored;  // the write below says what is wrong
-    std::filesystem::create_directories(out.parent_path(), ignored);
-  }
   const std::string json = ProfileJson(profile, engine->file());
-  WriteWholeFile(out, json);
-  if (!flags.report.empty()) {
+  file.Write(json.data(), json.size());
+  file.Commit();
+  if (report) {
     const auto times = MeasureComponents(*engine, prompts, options.decode, show);
-    WriteWholeFile(flags.report, ProfileReport(profile, times, engine->config().name));
+    const std::string page = ProfileReport(profile, times, engine->config().name);
+    report->Write(page.data(), page.size());
+    report->Commit();
   }
   bar.Clear();
   if (flags.json) {

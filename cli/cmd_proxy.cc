@@ -22,7 +22,7 @@ void Run(const Flags& flags) {
   const ModelFile file = flags.model.empty()
                              ? ModelFile::FromMemory(EmbeddedModel(), "the embedded model")
                              : ModelFile::Open(flags.model);
-  const size_t width = file.config().kv_dim();
+  const size_t width = MaxProxyRank(file.config());
   const size_t rank = flags.rank > 0 ? flags.rank : DefaultProxyRank(file.config());
   if (rank > width) throw Error("rank {} is above the width of the values, {}", rank, width);
   ProgressBar bar;

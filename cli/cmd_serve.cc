@@ -85,14 +85,14 @@ void Run(Flags flags) {
   options.cache = flags.cache.Spec();
   options.examples = Examples(flags);
   options.version = SPA_VERSION;
-  options.request_time = std::chrono::seconds(static_cast<int64_t>(flags.request_time));
+  options.request_time = std::chrono::milliseconds(static_cast<int64_t>(flags.request_time * 1e3));
   // A thread per connection; those that only wait cost nothing.
-  options.listener.connections = options.scheduler.parallel + options.scheduler.queue + 64;
+  options.listener.connections = options.scheduler.parallel + options.scheduler.queue + 448;
   std::mutex log_mutex;
   if (!flags.quiet) {
     options.log = [&](const std::string& line) {
       const std::lock_guard lock(log_mutex);
-      fmt::print(stderr, "{}\n", line);
+      PrintStderr("{}\n", line);
     };
   }
   {
@@ -103,10 +103,12 @@ void Run(Flags flags) {
     engine->set_progress({});
   }
   Server server(*engine, options);
+  const bool v6 = options.host.find(':') != std::string::npos;
   PrintLine(fmt::format("{} on http://{}:{}  (page: /, API: /v1, cache: {}; Ctrl-C ends)",
-                        options.model_id, options.host, server.port(), options.cache.ToString()));
+                        options.model_id, v6 ? "[" + options.host + "]" : options.host,
+                        server.port(), options.cache.ToString()));
   WaitForSignal(signals);
-  fmt::print(stderr, "spa: finishing what runs, {:.0f} s at most; once more ends at once\n",
+  PrintStderr("spa: finishing what runs, {:.0f} s at most; once more ends at once\n",
              flags.grace);
   std::thread([signals] {
     WaitForSignal(signals);

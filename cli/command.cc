@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <optional>
+#include <type_traits>
+
+#include "cli/terminal.h"
 
 namespace spa::cli {
 
@@ -39,13 +44,47 @@ Flag& Flag::Positive() {
 }
 
 Flag& Flag::OneOf(const std::vector<std::string>& values) {
-  option_->check(CLI::IsMember(values));
+  option_->check([values](const std::string& text) {
+    if (std::ranges::find(values, text) != values.end()) return std::string();
+    return fmt::format("there is no '{}': choose from {}", text, fmt::join(values, ", "));
+  });
+  return *this;
+}
+
+Flag& Flag::NotEmpty() {
+  option_->check([](const std::string& text) {
+    return text.empty() ? std::string("the value is empty") : std::string();
+  });
+  return *this;
+}
+
+Flag& Flag::ExistingFile() {
+  option_->check([](const std::string& text) {
+    return text == "-" ? std::string() : CLI::ExistingFile(text);
+  });
+  return *this;
+}
+
+Flag& Flag::Without(const Flag& other) {
+  option_->excludes(other.option_);
   return *this;
 }
 
 template <typename T>
 Flag Command::Add(const std::string& names, T& to, const std::string& help) {
-  return Flag(app_->add_option(names, to, help));
+  CLI::Option* option = app_->add_option(names, to, help);
+  if constexpr (std::is_same_v<T, size_t> || std::is_same_v<T, std::optional<size_t>>) {
+    // The library lets a negative number wrap around.
+    option->check([](const std::string& text) {
+      size_t number = 0;
+      const char* end = text.data() + text.size();
+      const auto [stop, error] = std::from_chars(text.data(), end, number);
+      return error == std::errc() && stop == end
+                 ? std::string()
+                 : fmt::format("'{}' is not a whole number from 0 on", text);
+    });
+  }
+  return Flag(option);
 }
 
 template <>
@@ -68,7 +107,7 @@ void Command::Action(std::function<void()> action) { app_->callback(std::move(ac
 
 CommandLine::CommandLine(const std::string& description, const std::string& version,
                          const std::string& footer)
-    : app_(std::make_unique<CLI::App>(description)) {
+    : app_(std::make_unique<CLI::App>(description, "spa")) {
   app_->set_version_flag("--version", version);
   app_->require_subcommand(1);
   app_->fallthrough(false);
@@ -82,13 +121,25 @@ Command CommandLine::Add(const std::string& name, const std::string& description
 }
 
 int CommandLine::Run(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && arguments[0] == "help") {  // spa help [COMMAND]
+    arguments.erase(arguments.begin());
+    arguments.push_back("--help");
+  }
+  const auto named = [&](CLI::App* command) { return command->get_name() == arguments[0]; };
+  if (!arguments.empty() && !arguments[0].starts_with("-") &&
+      app_->get_subcommands(named).empty()) {
+    PrintStderr("spa: there is no command '{}'\nTry: spa --help\n", arguments[0]);
+    return 2;
+  }
+  std::ranges::reverse(arguments);  // as the library wants them
   try {
-    app_->parse(argc, argv);
+    app_->parse(arguments);
     return 0;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app_->exit(error);  // --help, --version
     const auto commands = app_->get_subcommands();
-    fmt::print(stderr, "spa: {}\nTry: spa {}--help\n", error.what(),
+    PrintStderr("spa: {}\nTry: spa {}--help\n", error.what(),
                commands.empty() ? "" : commands.front()->get_name() + " ");
     return 2;
   }

@@ -26,6 +26,9 @@ class Flag {
   Flag& Between(double least, double most);
   Flag& Positive();
   Flag& OneOf(const std::vector<std::string>& values);
+  Flag& NotEmpty();
+  Flag& ExistingFile();  // or - for stdin
+  Flag& Without(const Flag& other);  // not both
 
  private:
   CLI::Option* option_;

@@ -28,6 +28,7 @@ std::vector<std::string> Keys(const std::map<std::string, T>& map) {
 void ModelFlags::Add(Command& command) {
   command.Add("-m,--model", model,
               "GGUF file or Hugging Face folder (default: the embedded mini model)")
+      .NotEmpty()
       .Type("PATH");
   command.Add("-t,--threads", threads, "Threads to use (default: one per core)")
       .Between(1, 1024)
@@ -53,8 +54,8 @@ void DecodeFlags::Add(Command& command) {
   command.Add("-n,--gen-length", choices.gen_length, "Length of the answer's canvas (default: the model's, else 128)")
       .Type("N").Group(group);
   command.Add("--block-length", choices.block_length,
-              "Decode in blocks of this many tokens (default: the model's, else LLaDA 32, "
-              "Dream all)")
+              "Decode in blocks of this many tokens (default: the model's, else LLaDA 32, or the "
+              "next smaller that divides the length; Dream all)")
       .Type("N").Group(group);
   command.Add("--steps", choices.steps, "Denoising steps (default: one per token)")
       .Type("N").Group(group);
@@ -97,8 +98,9 @@ DecodeOptions DecodeFlags::Resolve(const Engine& engine) const {
 void CacheFlags::Add(Command& command) {
   std::vector<std::string> names;
   for (const CacheInfo& info : Caches()) names.push_back(info.name);
-  command.Add("--cache", name, fmt::format("Cache: {}", fmt::join(names, ", ")))
-      .Type("NAME").Group("Cache");
+  command.Add("--cache", name,
+              fmt::format("Cache (default {}): {}", name, fmt::join(names, ", ")))
+      .OneOf(names).Type("NAME").Group("Cache");
   command.Add("--cache-opt", options, "Option of the cache, key=value; may be repeated")
       .Type("K=V").Group("Cache");
 }

@@ -21,13 +21,17 @@ int main(int argc, char** argv) {
     add(line);
   }
   try {
-    return line.Run(argc, argv);
+    const int code = line.Run(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      throw spa::Error("cannot write to the standard output");
+    }
+    return code;
   } catch (const spa::Error& error) {
-    fmt::print(stderr, "spa: {}\n", error.what());
+    spa::cli::PrintStderr("spa: {}\n", error.what());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "spa: not enough memory\n");
+    spa::cli::PrintStderr("spa: not enough memory\n");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "spa: {}\n", error.what());
+    spa::cli::PrintStderr("spa: {}\n", error.what());
   }
   return 1;
 }

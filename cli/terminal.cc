@@ -13,8 +13,28 @@
 
 namespace spa::cli {
 
-bool StdoutIsTerminal() { return isatty(STDOUT_FILENO) != 0; }
-bool StderrIsTerminal() { return isatty(STDERR_FILENO) != 0; }
+namespace {
+
+bool IsTerminal(int fd) {
+  const char* term = std::getenv("TERM");
+  return isatty(fd) != 0 && !(term != nullptr && std::string_view(term) == "dumb");
+}
+
+}  // namespace
+
+bool StdoutIsTerminal() { return IsTerminal(STDOUT_FILENO); }
+bool StderrIsTerminal() { return IsTerminal(STDERR_FILENO); }
+
+void WriteStderr(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+TerminalSize StderrSize() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return {};
+  return {size.ws_col, size.ws_row};
+}
 
 Style::Style(bool on) {
   const char* no_color = std::getenv("NO_COLOR");
@@ -34,18 +54,18 @@ void ProgressBar::Show(std::string_view what, double share) {
   if (permille == last_permille_ && what == last_what_) return;
   last_permille_ = permille;
   last_what_ = what;
-  constexpr int kWidth = 32;
-  const int full = permille * kWidth / 1000;
+  const int room = static_cast<int>(StderrSize().columns) - static_cast<int>(what.size()) - 7;
+  const int width = std::clamp(room, 0, 32);
+  const int full = permille * width / 1000;
   std::string bar;
-  for (int i = 0; i < kWidth; ++i) bar += i < full ? "█" : "░";
-  fmt::print(stderr, "\r\x1b[K{} {} {:3d}%", what, bar, permille / 10);
-  std::fflush(stderr);
+  for (int i = 0; i < width; ++i) bar += i < full ? "█" : "░";
+  const std::string line = fmt::format("{} {} {:3d}%", what, bar, permille / 10);
+  PrintStderr("\r\x1b[K{}", Clip(line, StderrSize().columns - 1));
 }
 
 void ProgressBar::Clear() {
   if (last_permille_ < 0) return;
-  fmt::print(stderr, "\r\x1b[K");
-  std::fflush(stderr);
+  PrintStderr("\r\x1b[K");
   last_permille_ = -1;
 }
 
@@ -61,6 +81,23 @@ size_t DisplayWidth(std::string_view text) {
     text.remove_prefix(used);
   }
   return width;
+}
+
+std::string Clip(std::string_view line, size_t columns) {
+  std::string clipped;
+  size_t width = 0;
+  while (!line.empty()) {
+    size_t length = 1;
+    if (line.front() == '\x1b') {
+      length = std::min(line.size(), line.find('m') + 1);
+    } else {
+      while (length < line.size() && (line[length] & 0xc0) == 0x80) ++length;
+      width += DisplayWidth(line.substr(0, length));
+    }
+    if (width <= columns || line.front() == '\x1b') clipped += line.substr(0, length);
+    line.remove_prefix(length);
+  }
+  return clipped;
 }
 
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {

@@ -1,15 +1,31 @@
 // What people see: progress bars and colours on terminals only, plain text everywhere else.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace spa::cli {
 
+// A terminal that can move its cursor.
 bool StdoutIsTerminal();
 bool StderrIsTerminal();
+
+// What cannot be said on stderr must not keep a command from its work.
+void WriteStderr(std::string_view text);
+template <typename... Args>
+void PrintStderr(fmt::format_string<Args...> format, Args&&... args) {
+  WriteStderr(fmt::format(format, std::forward<Args>(args)...));
+}
+
+struct TerminalSize {
+  size_t columns = 80, rows = 24;
+};
+TerminalSize StderrSize();
 
 // Escape sequences, or empty strings when `on` is false (not a terminal, or NO_COLOR is set).
 struct Style {
@@ -32,6 +48,8 @@ class ProgressBar {
 
 // Columns `text` (valid UTF-8) takes on a terminal.
 size_t DisplayWidth(std::string_view text);
+// What of `line` fits in so many columns; escape sequences take none and all stay.
+std::string Clip(std::string_view line, size_t columns);
 
 // A right- or left-aligned text table. The first row is the header.
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows);

@@ -19,7 +19,7 @@ void Watch::Show(const Engine& engine, const Decoder& decoder) {
     const auto now = std::chrono::steady_clock::now();
     if (now - last_line_ < std::chrono::seconds(1) && !decoder.done()) return;
     last_line_ = now;
-    fmt::print(stderr, "step {}: {} of {} tokens\n", decoder.steps(), settled, masked.size());
+    PrintStderr("step {}: {} of {} tokens\n", decoder.steps(), settled, masked.size());
     return;
   }
   std::vector<std::string> lines =
@@ -37,16 +37,17 @@ void Watch::Draw(std::vector<std::string> lines) {
   }
   std::string frame = lines_ > 1 ? fmt::format("\r\x1b[{}A", lines_ - 1) : std::string("\r");
   frame += "\x1b[J";
-  for (size_t i = 0; i < lines.size(); ++i) frame += (i > 0 ? "\n" : "") + lines[i];
+  const size_t columns = StderrSize().columns - 1;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    frame += (i > 0 ? "\n" : "") + Clip(lines[i], columns);
+  }
   lines_ = lines.size();
-  std::fwrite(frame.data(), 1, frame.size(), stderr);
-  std::fflush(stderr);
+  WriteStderr(frame);
 }
 
 void Watch::Finish() {
   if (lines_ == 0) return;
-  fmt::print(stderr, "{}\x1b[J", lines_ > 1 ? fmt::format("\r\x1b[{}A", lines_ - 1) : "\r");
-  std::fflush(stderr);
+  PrintStderr("{}\x1b[J", lines_ > 1 ? fmt::format("\r\x1b[{}A", lines_ - 1) : "\r");
   lines_ = 0;
 }
 

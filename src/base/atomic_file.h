@@ -1,5 +1,6 @@
-// A file written aside and renamed into place by Commit; an interrupted run leaves nothing behind
-// under the final name, and the destructor removes what was not committed.
+// A file written aside and renamed into place by Commit. Until then it has no name where the file
+// system can do that, so that a run that is killed leaves nothing behind. Links are followed; what is
+// no regular file (a device, a pipe) is written directly.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@ namespace spa {
 
 class AtomicFile {
  public:
-  // Creates `path` + a temporary suffix beside the target. Throws Error if that is not possible.
+  // Throws Error if nothing can be written there.
   explicit AtomicFile(std::filesystem::path path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -24,14 +25,18 @@ class AtomicFile {
   }
   uint64_t size() const { return size_; }
 
-  // Flushes to the disk and renames to the final path.
+  // Flushes to the disk and gives the file its name.
   void Commit();
 
  private:
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
+  std::filesystem::path temporary_;  // the name on the way; empty if written directly
+  bool named_ = false;               // whether it exists under that name
   int fd_ = -1;
   uint64_t size_ = 0;
 };
+
+// False also where nobody lets us look.
+bool FileExists(const std::filesystem::path& path);
 
 }  // namespace spa

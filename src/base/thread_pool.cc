@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <utility>
+
 #include "base/error.h"
 
 #if defined(__x86_64__)
@@ -79,6 +81,9 @@ void ThreadPool::Run(size_t num_tasks, Call call, const void* context) {
        done = done_tasks_.load(std::memory_order_acquire)) {
     WaitWhileEqual(done_tasks_, done);
   }
+  if (failed_.exchange(false, std::memory_order_relaxed)) {
+    std::rethrow_exception(std::exchange(error_, nullptr));
+  }
 }
 
 bool ThreadPool::RunOneTask(size_t thread) {
@@ -89,7 +94,11 @@ bool ThreadPool::RunOneTask(size_t thread) {
                                           std::memory_order_acquire));
   // The task is ours, so the job stays until it is done.
   const size_t num_tasks = num_tasks_;
-  call_(context_, num_tasks - (ticket & kTaskMask), thread);
+  try {
+    call_(context_, num_tasks - (ticket & kTaskMask), thread);
+  } catch (...) {
+    if (!failed_.exchange(true, std::memory_order_relaxed)) error_ = std::current_exception();
+  }
   if (done_tasks_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_tasks) {
     done_tasks_.notify_one();
   }

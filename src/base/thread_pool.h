@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <thread>
 #include <type_traits>
@@ -25,7 +26,7 @@ class ThreadPool {
   size_t num_threads() const { return workers_.size() + 1; }
 
   // Calls fn(task) or fn(task, thread) for every task in [0, num_tasks), in any order, and returns
-  // when all are done. `thread` is in [0, num_threads()): an index for per-thread scratch.
+  // when all are done; throws what the first of them to fail threw. `thread` is in [0, num_threads()): an index for per-thread scratch.
   template <typename Fn>
   void ParallelFor(size_t num_tasks, const Fn& fn) {
     const auto call = [](const void* context, size_t task, size_t thread) {
@@ -52,6 +53,8 @@ class ThreadPool {
   Call call_ = nullptr;
   const void* context_ = nullptr;
   size_t num_tasks_ = 0;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;  // of the task that set failed_
   std::atomic<bool> stop_{false};
   // Upper half: number of the job; lower half: its tasks nobody has taken yet. Taking a task is one
   // compare-and-swap, so a thread that wakes late finds either a task of the running job or none.

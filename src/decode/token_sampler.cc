@@ -37,7 +37,7 @@ size_t ArgMaxAllowed(size_t size, const DecodeVocabulary& vocabulary, const Valu
 
 // Drops (sets to minus infinity) what top_p and top_k leave out; logits are already divided by the
 // temperature.
-void Filter(std::span<float> logits, double top_p, size_t top_k) {
+void Filter(std::span<float> logits, double log_sum, double top_p, size_t top_k) {
   constexpr float kDropped = -std::numeric_limits<float>::infinity();
   const size_t n = logits.size();
   if (top_p < 1.0) {
@@ -47,7 +47,6 @@ void Filter(std::span<float> logits, double top_p, size_t top_k) {
     const auto greater = [&](uint32_t a, uint32_t b) {
       return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
     };
-    const double log_sum = ComputeLogitStats(logits).log_sum_exp;
     size_t sorted = 0;
     double mass = 0.0;  // of the tokens before `place`
     size_t place = 0;
@@ -142,7 +141,13 @@ Candidate SampleToken(std::span<float> logits, const DecodeOptions& options,
     if (options.temperature > 0.0) {
       for (float& logit : logits) logit = static_cast<float>(logit / options.temperature);
     }
-    if (options.top_p < 1.0 || options.top_k > 0) Filter(logits, options.top_p, options.top_k);
+    if (options.top_p < 1.0 || options.top_k > 0) {
+      const LogitStats stats = ComputeLogitStats(logits);
+      const size_t best = GreedyToken(logits, stats, vocabulary);
+      const float best_logit = logits[best];
+      Filter(logits, stats.log_sum_exp, options.top_p, options.top_k);
+      logits[best] = best_logit;  // where only the mask would be left
+    }
   }
   const LogitStats stats = ComputeLogitStats(logits);
   size_t token;
@@ -156,15 +161,18 @@ Candidate SampleToken(std::span<float> logits, const DecodeOptions& options,
   Candidate candidate;
   candidate.token = static_cast<TokenId>(token);
   candidate.probability = std::exp(logits[token] - stats.log_sum_exp);
+  // How sure the model is of the mask says nothing about what is chosen instead.
+  const bool sure = Allowed(stats.argmax, vocabulary);
   switch (options.order) {
     case Order::kProbability:
       candidate.score = candidate.probability;
       break;
     case Order::kMargin:
-      candidate.score = Margin(logits, stats.log_sum_exp);
+      candidate.score = sure ? Margin(logits, stats.log_sum_exp) : 0.0;
       break;
     case Order::kEntropy:
-      candidate.score = NegativeEntropy(logits, stats.log_sum_exp);
+      candidate.score = sure ? NegativeEntropy(logits, stats.log_sum_exp)
+                             : std::log(candidate.probability + 1e-10);
       break;
     case Order::kRandom:
       candidate.score = random.Uniform(kOrderDraw);

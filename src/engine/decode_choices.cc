@@ -1,5 +1,6 @@
 #include "engine/decode_choices.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -31,6 +32,17 @@ T ByName(const std::map<std::string, T>& map, const std::string& what, const std
   throw Error("there is no {} '{}': choose from {}", what, name, fmt::join(Keys(map), ", "));
 }
 
+// The largest block up to the usual one that divides the length. Much smaller ones would decode from
+// left to right, a larger one is another way to decode.
+size_t BlockOf(size_t length, size_t usual) {
+  for (size_t block = std::min(length, usual); block > 0 && 2 * block >= std::min(length, usual);
+       --block) {
+    if (length % block == 0) return block;
+  }
+  throw Error("a length of {} cannot be cut into blocks of about {}: take {}, or give --block-length",
+              length, usual, (length + usual - 1) / usual * usual);
+}
+
 }  // namespace
 
 DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
@@ -38,8 +50,7 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
   const bool blocks = options.block_length < options.gen_length;
   options.gen_length = gen_length.value_or(options.gen_length);
   options.block_length = block_length.value_or(
-      blocks && options.gen_length % options.block_length == 0 ? options.block_length
-                                                               : options.gen_length);
+      blocks ? BlockOf(options.gen_length, options.block_length) : options.gen_length);
   options.steps = steps.value_or(options.gen_length);
   if (order) options.order = ByName(kOrders, "remasking", *order);
   options.temperature = temperature.value_or(options.temperature);

@@ -54,6 +54,8 @@ Engine::Engine(const EngineOptions& options)
   } else if (config().eos_id) {
     vocabulary_.stop_ids = {*config().eos_id};
   }
+  std::erase_if(vocabulary_.stop_ids,
+                [&](TokenId id) { return static_cast<size_t>(id) >= config().vocab_rows; });
   vocabulary_.fill_id = config().eos_id.value_or(config().pad_id.value_or(0));
   transformer_ = std::make_unique<Transformer>(config(), weights_, pool_);
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "policies/spa.h"
 
 namespace spa {
 namespace {
@@ -270,8 +272,17 @@ SampleFile::SampleFile(std::filesystem::path path, const std::string& settings)
     if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       throw Error("{} is being written by another run", path_.string());
     }
-    Lines lines = WholeLines(ReadFile(path_));
+    struct stat status;
+    if (fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+      throw Error("{} is not a regular file: samples are read back from it", path_.string());
+    }
+    const std::string bytes = ReadFile(path_);
+    Lines lines = WholeLines(bytes);
     const Json here = {{"settings", Json::parse(settings)}};
+    // A first line that was cut off is written again; anything else is somebody's.
+    if (lines.whole.empty() && !here.dump().starts_with(bytes)) {
+      throw Error("{} does not hold samples of an evaluation: give another file", path_.string());
+    }
     for (size_t i = 0; i < lines.whole.size(); ++i) {
       if (i == 0) {
         const Json there = Json::parse(lines.whole[0], nullptr, false);
@@ -459,7 +470,8 @@ Json DecodeSettings(const DecodeOptions& o) {
 
 // Everything that can change an answer, and the batch size, which changes the times. The limit is
 // not among it: a run may be made longer.
-Json Settings(const Engine& engine, const EvalOptions& o, std::span<const QuestionSet> sets) {
+Json Settings(const Engine& engine, const EvalOptions& o, std::span<const QuestionSet> sets,
+              const CachePolicy& policy) {
   Json data = Json::array();
   for (const QuestionSet& set : sets) {
     data.push_back({{"name", set.name}, {"hash", fmt::format("{:016x}", set.hash)}});
@@ -477,6 +489,10 @@ Json Settings(const Engine& engine, const EvalOptions& o, std::span<const Questi
                    {"cache", o.cache.ToString()},
                    {"decode", DecodeSettings(o.decode)}};
   if (o.warm) settings["warm"] = true;
+  // It may come from a profile that is measured anew any time.
+  if (const auto* spa_policy = dynamic_cast<const SpaPolicy*>(&policy)) {
+    settings["budget"] = spa_policy->model().options.ratios;
+  }
   return settings;
 }
 
@@ -532,7 +548,8 @@ EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgre
   for (size_t i = 0; i < sets.size(); ++i) {
     asked.push_back(PrepareSet(engine, options, sets[i], i));
   }
-  const Json settings = Settings(engine, options, sets);
+  const PolicyFactory policy = engine.PrepareCache(options.cache, {.warm = options.warm});
+  const Json settings = Settings(engine, options, sets, *policy());
   std::optional<SampleFile> records;
   if (!options.samples.empty()) records.emplace(options.samples, settings.dump());
 
@@ -566,7 +583,6 @@ EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgre
   }
   if (progress) progress(done, total, correct);
   if (!prompts.empty()) {
-    const PolicyFactory policy = engine.PrepareCache(options.cache, {.warm = options.warm});
     // Always the first question of a file, so that a resumed run gives the same answers.
     std::vector<std::unique_ptr<Generation>> donors(sets.size());
     const WarmFrom warm_from = [&](size_t index) {

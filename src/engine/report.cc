@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/atomic_file.h"
 
 namespace spa {
 namespace {
@@ -309,11 +308,6 @@ void HtmlPage::Heading(const std::string& text) {
   body_ += fmt::format("<h2>{}</h2>\n", EscapeHtml(text));
 }
 
-void HtmlPage::Paragraph(const std::string& text) {
-  CloseFigures();
-  body_ += fmt::format("<p>{}</p>\n", EscapeHtml(text));
-}
-
 void HtmlPage::Figure(const std::string& svg, const std::string& caption) {
   if (!in_figures_) body_ += "<div class=\"figures\">\n";
   in_figures_ = true;
@@ -340,12 +334,6 @@ std::string HtmlPage::Text() const {
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
       "<title>{}</title>\n<style>{}</style></head>\n<body>\n{}{}</body></html>\n",
       EscapeHtml(title_), kStyle, body_, in_figures_ ? "</div>\n" : "");
-}
-
-void WriteWholeFile(const std::filesystem::path& path, const std::string& text) {
-  AtomicFile file(path);
-  file.Write(text.data(), text.size());
-  file.Commit();
 }
 
 }  // namespace spa

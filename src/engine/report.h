@@ -2,7 +2,6 @@
 // the reader's light or dark setting.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,7 +52,6 @@ class HtmlPage {
  public:
   HtmlPage(std::string title, const std::string& subtitle);
   void Heading(const std::string& text);
-  void Paragraph(const std::string& text);
   void Figure(const std::string& svg, const std::string& caption);
   // The first row is the header; the first column holds names.
   void Table(const std::vector<std::vector<std::string>>& rows);
@@ -64,8 +62,5 @@ class HtmlPage {
   bool in_figures_ = false;
   void CloseFigures();
 };
-
-// Written aside and renamed into place.
-void WriteWholeFile(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace spa

@@ -20,7 +20,6 @@ PackedMatrix::PackedMatrix(const MatrixSource& source, ThreadPool& pool) : Packe
 
 size_t PackedMatrix::rows() const { return panels_->rows; }
 size_t PackedMatrix::cols() const { return panels_->cols; }
-DType PackedMatrix::dtype() const { return panels_->dtype; }
 size_t PackedMatrix::bytes() const { return panels_->data.bytes(); }
 
 Activations::Activations() : int8_(std::make_unique<Int8Rows>()) {}

@@ -40,7 +40,6 @@ class PackedMatrix {
 
   size_t rows() const;   // outputs
   size_t cols() const;   // inputs
-  DType dtype() const;   // the stored type it was packed from
   size_t bytes() const;  // memory held
 
   struct Panels;  // the packed form; private to kernels/

@@ -274,8 +274,12 @@ void ValidateConfig(const ModelConfig& config, const std::string& where) {
       throw Error("{}: the budget of SPA-Cache makes no sense", where);
     }
   }
-  check(config.mask_id >= 0 && static_cast<size_t>(config.mask_id) < config.vocab_rows,
-        "the mask token's id", static_cast<uint64_t>(config.mask_id));
+  const auto check_token = [&](const char* what, TokenId id) {
+    check(id >= 0 && static_cast<size_t>(id) < config.vocab_rows, what, static_cast<uint64_t>(id));
+  };
+  check_token("the mask token's id", config.mask_id);
+  if (config.eos_id) check_token("the end token's id", *config.eos_id);
+  if (config.pad_id) check_token("the padding token's id", *config.pad_id);
   if (!(config.norm_epsilon > 0.0f && config.norm_epsilon < 1.0f)) {
     throw Error("{}: the RMSNorm epsilon is {}", where, config.norm_epsilon);
   }

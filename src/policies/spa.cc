@@ -1,9 +1,9 @@
 #include "policies/spa.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "kernels/rows.h"
 #include "policies/spa_profile.h"
@@ -21,13 +21,15 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   const SpaOptions& options = model_->options;
   step_ = step.step;
   const auto due = [&](size_t every) { return every > 0 && step_ % every == 0; };
-  const bool full = step_ == 0 || due(options.refresh_prompt);
+  const bool full = step_ <= options.warmup || due(options.refresh_prompt);
   refresh_ = full || due(options.refresh_gen) ||
              (options.refresh_drift > 0.0 && drift_left_behind_ > options.refresh_drift);
   if (refresh_) drift_left_behind_ = 0.0;
   size_t first = 0;
   if (step_ == 0) {
-    first = warm_rows_;  // nothing to do for what another sequence has computed
+    // Nothing to do for what another sequence has computed, of these tokens: what it settled in
+    // its last step it never computed.
+    while (first < warm_rows_ && ids_[first] == step.ids[first]) ++first;
   } else if (!full && options.scope != Scope::kAll) {
     first = step.prompt_length;
   }
@@ -246,7 +248,7 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
   SpaOptions& o = model->options;
   o.identifier = static_cast<Identifier>(reader.Choice(
       "identifier", 0, {"singular", "value", "key", "query", "attn-input", "attn-output"}));
-  o.rank = reader.Count("rank", DefaultProxyRank(config), 1, config.kv_dim());
+  o.rank = reader.Count("rank", DefaultProxyRank(config), 1, MaxProxyRank(config));
   o.form = reader.Choice("form", 0, {"delta", "absolute"}) == 0 ? Reuse::kDelta : Reuse::kOutput;
   const bool ours = preset == Preset::kDefault;
   o.scope = static_cast<Scope>(reader.Choice(
@@ -262,6 +264,7 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
                                             {"attention", "dense", "proxy"}));
   const size_t prompt_every = dream ? task.dream_prompt : task.llada_prompt;
   const size_t gen_every = dream ? task.dream_gen : task.llada_gen;
+  o.warmup = reader.Count("warmup", reference && dream ? 1 : 0, 0, 1 << 20);
   o.refresh_prompt = reader.Count("refresh-prompt", paper ? 0 : prompt_every, 0, 1 << 20);
   o.refresh_gen = reader.Count("refresh-gen", reference ? gen_every : 0, 0, 1 << 20);
   o.drift = reader.Number("drift", 1.0, 0.0, 1.0);
@@ -273,8 +276,8 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
   constexpr double kLeast = 1e-4;
   // A measured profile of the model gives the shape of the bell. How much is spent stays the
   // published peak: at the paper's tau a model that drifts little would get next to nothing, and on
-  // the embedded model that costs accuracy. The authors' preset keeps its own numbers.
-  Budget budget = ChooseBudget(reader, *context.file, !reference);
+  // the embedded model that costs accuracy. The other presets keep their own numbers.
+  Budget budget = ChooseBudget(reader, *context.file, ours);
   const auto uniform = reader.OptionalNumber("rho", kLeast, 1.0);
   const double floor = reader.Number(
       "rho-min", reference ? (dream ? task.dream_floor : task.llada_floor) : 0.0, 0.0, 1.0);
@@ -303,7 +306,7 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
 
   if (o.identifier == Identifier::kSingular) {
     if (config.num_layers * config.kv_dim() * config.model_dim > context.max_proxy_weights &&
-        !std::filesystem::exists(ProxyPath(*context.file, o.rank))) {
+        !FileExists(ProxyPath(*context.file, o.rank))) {
       throw Error("the singular proxies of rank {} would have to be computed first: "
                   "`spa proxy --rank {}` does it", o.rank, o.rank);
     }

@@ -47,6 +47,7 @@ struct SpaOptions {
   bool overwrite_proxy = false;      // compare with the last step (code), or with the last update
   bool full_kv = false;              // keys and values of every row in scope (code)
   FirstLayer first_layer = FirstLayer::kDense;
+  size_t warmup = 0;                 // steps after the first that recompute everything
   size_t refresh_prompt = 0;         // recompute everything every so many steps; 0: never again
   size_t refresh_gen = 0;            // recompute the scope every so many steps; 0: never
   // Beyond the paper.

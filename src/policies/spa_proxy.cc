@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "file/gguf.h"
@@ -95,11 +96,15 @@ double LayerProxy::SimilarityBound() const {
   return 2.0 * ratio * ratio;
 }
 
+size_t MaxProxyRank(const ModelConfig& config) {
+  return std::min(config.kv_dim(), config.model_dim);
+}
+
 size_t DefaultProxyRank(const ModelConfig& config) {
   // 128 of LLaDA's 4096 value rows, 32 of Dream's 512.
   const size_t share = config.family == Family::kLlada ? 32 : 16;
-  return std::clamp<size_t>(config.kv_dim() / share, std::min<size_t>(16, config.kv_dim()),
-                            config.kv_dim());
+  const size_t max = MaxProxyRank(config);
+  return std::clamp<size_t>(config.kv_dim() / share, std::min<size_t>(16, max), max);
 }
 
 LayerProxy TruncatedSvd(const Mat<float>& w, size_t rank, ThreadPool& pool) {
@@ -223,7 +228,7 @@ Proxies LoadOrComputeProxies(const ModelFile& file, size_t rank, ThreadPool& poo
   // A model in memory is small: computing its proxies is faster than reading a file.
   const std::filesystem::path path =
       file.path().empty() ? std::filesystem::path() : ProxyPath(file, rank);
-  if (!path.empty() && std::filesystem::exists(path)) {
+  if (FileExists(path)) {
     try {
       return ReadProxies(path, file, rank);
     } catch (const Error&) {

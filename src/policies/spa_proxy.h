@@ -29,7 +29,9 @@ struct Proxies {
   std::vector<LayerProxy> layers;
 };
 
-// LLaDA 128, Dream 32, for other widths the same share of the value width; never above it.
+// The rank of a value projection that leaves nothing out.
+size_t MaxProxyRank(const ModelConfig& config);
+// LLaDA 128, Dream 32, for other widths the same share of the value width; never above the maximum.
 size_t DefaultProxyRank(const ModelConfig& config);
 
 // Truncated SVD of a matrix W [rows, cols]: the `rank` largest singular values and W_r.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/random.h"
 
 namespace spa {
 namespace {
@@ -141,7 +142,8 @@ std::vector<std::string> ReadStops(Fields& fields) {
 
 std::string ReadContent(const Json& message) {
   const auto content = message.find("content");
-  if (content == message.end() || content->is_null()) return "";
+  if (content == message.end()) Refuse("messages", "a message must have a content");
+  if (content->is_null() && message["role"] == "assistant") return "";
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) Refuse("messages", "a message's content must be text");
   std::string text;
@@ -250,19 +252,36 @@ CacheSpec ReadCache(Fields& fields, const CacheSpec& standard) {
   return spec;
 }
 
-// The fields of DecodeOptions. `canvas` is set to the tokens the client wants at most.
+// A given one, or none if nothing is drawn, or one that nobody can foresee.
+std::optional<uint64_t> ReadSeed(Fields& fields, double temperature) {
+  const Json* seed = fields.Find("seed");
+  if (seed == nullptr) {
+    if (temperature == 0.0) return {};
+    thread_local std::mt19937_64 random{std::random_device{}()};
+    return random() >> 11;  // exact in any JSON reader
+  }
+  if (seed->is_number_unsigned()) return seed->get<uint64_t>();
+  if (!seed->is_number_integer()) Refuse("seed", "'seed' must be a whole number of 64 bits");
+  return static_cast<uint64_t>(seed->get<int64_t>());
+}
+
+// The fields of DecodeOptions. `max_tokens` is set to the tokens the client wants at most; who does
+// not say gets what fits behind a prompt of so many tokens.
 DecodeOptions ReadDecode(Fields& fields, const Engine& engine, const ApiLimits& limits,
-                         size_t* max_tokens) {
+                         size_t prompt_tokens, size_t* max_tokens) {
   const size_t context = engine.config().context_length;
   const size_t most = limits.max_tokens == 0 ? context : std::min(limits.max_tokens, context);
   DecodeChoices choices;
   const DecodeOptions standard = engine.DefaultDecodeOptions();
   const auto first = fields.Count("max_completion_tokens", 1, most);
   const auto second = fields.Count("max_tokens", 1, most);
-  *max_tokens = first.value_or(second.value_or(std::min(standard.gen_length, most)));
+  const bool blocks = standard.block_length < standard.gen_length;
+  size_t room = context - std::min(context, prompt_tokens);
+  if (blocks) room = room / standard.block_length * standard.block_length;
+  const size_t usual = std::min({standard.gen_length, most, room > 0 ? room : context});
+  *max_tokens = first.value_or(second.value_or(usual));
   choices.block_length = fields.Count("block_length", 1, *max_tokens);
   // The canvas has whole blocks; what is too much is not returned.
-  const bool blocks = standard.block_length < standard.gen_length;
   const size_t block = choices.block_length.value_or(blocks ? standard.block_length : *max_tokens);
   choices.gen_length = (*max_tokens + block - 1) / block * block;
   choices.block_length = std::min(block, *choices.gen_length);
@@ -277,10 +296,7 @@ DecodeOptions ReadDecode(Fields& fields, const Engine& engine, const ApiLimits& 
   choices.threshold = fields.Number("threshold", 0.0, 1.0);
   choices.factor = fields.Number("threshold_factor", 0.0, 100.0);
   choices.eos_rule = fields.OneOf("eos", EosRuleNames());
-  if (const auto seed = fields.Number("seed", -0x1p53, 0x1p53)) {
-    if (*seed != std::floor(*seed)) Refuse("seed", "'seed' must be a whole number");
-    choices.seed = static_cast<uint64_t>(static_cast<int64_t>(*seed));
-  }
+  choices.seed = ReadSeed(fields, choices.temperature.value_or(standard.temperature));
   try {
     return choices.Resolve(engine);
   } catch (const Error& error) {
@@ -331,7 +347,6 @@ ApiRequest Read(Route route, Fields& fields, const Engine& engine, const std::st
   task.frames = fields.Bool("stream_diffusion").value_or(false);
   if (task.frames && !request.stream) Refuse("stream_diffusion", "'stream_diffusion' needs 'stream'");
   task.stops = ReadStops(fields);
-  task.decode = ReadDecode(fields, engine, limits, &task.max_tokens);
   task.cache = ReadCache(fields, default_cache);
   const size_t n = fields.Count("n", 1, limits.max_prompts).value_or(1);
   request.n = n;
@@ -342,6 +357,9 @@ ApiRequest Read(Route route, Fields& fields, const Engine& engine, const std::st
   } else {
     prompts = ReadPrompts(fields, engine, limits);
   }
+  size_t longest = 0;
+  for (const std::vector<TokenId>& prompt : prompts) longest = std::max(longest, prompt.size());
+  task.decode = ReadDecode(fields, engine, limits, longest, &task.max_tokens);
   fields.Finish();
   if (prompts.size() * n > limits.max_prompts) {
     Refuse("n", fmt::format("one request may ask for {} answers at most", limits.max_prompts));
@@ -362,7 +380,8 @@ ApiRequest Read(Route route, Fields& fields, const Engine& engine, const std::st
     for (size_t i = 0; i < n; ++i) {
       request.tasks.push_back(task);
       request.tasks.back().prompt = prompt;
-      request.tasks.back().decode.seed += i;  // several answers to one prompt differ
+      // Several answers to one prompt differ, and from those of the next seed.
+      if (i > 0) request.tasks.back().decode.seed = RandomStream(task.decode.seed, i, 0).Bits(0) >> 11;
     }
   }
   return request;
@@ -384,6 +403,7 @@ const char* FinishReason(const Event& end) {
 OrderedJson StatsJson(const GenerationStats& stats) {
   return {{"cache", stats.cache},
           {"steps", stats.steps},
+          {"seed", stats.seed},
           {"seconds", stats.seconds},
           {"queue_seconds", stats.queue_seconds},
           {"first_text_seconds", stats.first_text_seconds},
@@ -425,7 +445,13 @@ ApiRequest ParseApiRequest(Route route, std::string_view body, const Engine& eng
     throw ApiError(400, "invalid_request_error",
                    fmt::format("the body is nested more than {} levels deep", kMaxDepth));
   }
-  const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  Json json;
+  try {
+    json = Json::parse(body);
+  } catch (const Json::parse_error& error) {
+    throw ApiError(400, "invalid_request_error",
+                   fmt::format("the body is not JSON (at byte {})", error.byte));
+  }
   if (!json.is_object()) {
     throw ApiError(400, "invalid_request_error", "the body is not a JSON object");
   }

@@ -63,7 +63,6 @@ class ApiAnswer {
  public:
   ApiAnswer(const ApiRequest& request, std::string model_id, const Tokenizer& tokenizer);
 
-  const std::string& id() const { return id_; }
   struct Choice {
     std::string text;
     Event end;

@@ -158,6 +158,11 @@ thread_local Connection* current = nullptr;
 Listener::Listener(const ListenerLimits& limits) : limits_(limits) {
   set_payload_max_length(limits.body_bytes);
   set_tcp_nodelay(true);
+  // The library would share a port with another server that listens on it.
+  set_socket_options([](socket_t socket) {
+    const int on = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  });
   // Only what the library tells clients in its Keep-Alive header; the loop below decides.
   set_keep_alive_max_count(1000);
   set_keep_alive_timeout(limits.idle_time.count());

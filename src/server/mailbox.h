@@ -44,6 +44,7 @@ struct GenerationStats {
   double queue_seconds = 0.0, seconds = 0.0, first_text_seconds = 0.0;
   uint64_t rows_computed = 0, rows_total = 0;
   size_t cache_bytes = 0;
+  uint64_t seed = 0;
 };
 
 struct Event {

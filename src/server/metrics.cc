@@ -94,11 +94,6 @@ size_t Metrics::queued() const {
   return queued_;
 }
 
-size_t Metrics::running() const {
-  const std::lock_guard lock(mutex_);
-  return running_;
-}
-
 double Metrics::TypicalSeconds() const {
   const std::lock_guard lock(mutex_);
   return typical_seconds_;

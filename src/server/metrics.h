@@ -22,7 +22,6 @@ class Metrics {
   void SetRunning(size_t count);
 
   size_t queued() const;
-  size_t running() const;
   // Mean seconds of the last requests, to tell a client when to come back.
   double TypicalSeconds() const;
 

@@ -145,6 +145,9 @@ bool Scheduler::StartJob(Job& job) {
   } catch (const std::bad_alloc&) {
     End(job, Ending::kFailed, "not enough memory for this request");
     return false;
+  } catch (const std::exception&) {  // such as a folder that may not be read
+    End(job, Ending::kFailed, "the server could not prepare this request");
+    return false;
   }
   job.started = Clock::now();
   job.mailbox->Post({.kind = Event::Kind::kStarted, .choice = job.choice});
@@ -214,7 +217,8 @@ void Scheduler::End(Job& job, Ending ending, std::string message) {
   stats.cache = job.task.cache.ToString();
   stats.prompt_tokens = job.task.prompt.size();
   stats.canvas_tokens = job.task.decode.gen_length;
-  if (job.generation) {
+  stats.seed = job.task.decode.seed;
+  if (job.generation && job.answer) {
     stats.completion_tokens = job.answer->num_tokens();
     stats.steps = job.generation->decoder().steps();
     stats.queue_seconds = Seconds(job.started - job.submitted);
@@ -223,8 +227,8 @@ void Scheduler::End(Job& job, Ending ending, std::string message) {
     stats.rows_computed = job.generation->rows_computed();
     stats.rows_total = job.generation->rows_total();
     stats.cache_bytes = job.generation->cache_bytes();
-    job.generation.reset();
   }
+  job.generation.reset();
   metrics_.CountGeneration(stats);
   job.mailbox->Post(std::move(event));
 }

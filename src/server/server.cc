@@ -1,5 +1,8 @@
 #include "server/server.h"
 
+#include <arpa/inet.h>
+#include <strings.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -101,7 +104,9 @@ std::string MethodOf(const std::string& path) {
 }  // namespace
 
 bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+  in_addr address;
+  return host == "localhost" || host == "::1" ||
+         (inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
 }
 
 std::string_view EmbeddedPage() {
@@ -309,7 +314,7 @@ void Server::CheckKey(const Request& http) const {
   if (options_.api_keys.empty() || IsPublic(http.path)) return;
   std::string given = http.get_header_value("X-Api-Key");
   const std::string bearer = http.get_header_value("Authorization");
-  if (bearer.starts_with("Bearer ")) given = bearer.substr(7);
+  if (strncasecmp(bearer.c_str(), "Bearer ", 7) == 0) given = bearer.substr(7);
   bool known = false;
   for (const std::string& key : options_.api_keys) known |= SameKey(given, key);
   if (!known) {

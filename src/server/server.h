@@ -27,7 +27,7 @@ struct ServerOptions {
   SchedulerOptions scheduler;
   ApiLimits limits;
   ListenerLimits listener;
-  std::chrono::seconds request_time{0};  // per request, waiting included; 0: no limit
+  std::chrono::milliseconds request_time{0};  // per request, waiting included; 0: no limit
   std::vector<std::string> examples;     // questions the page offers
   std::string version;
   // Gets one line of JSON per request, without any of its text.

@@ -164,11 +164,6 @@ std::optional<TokenId> Vocabulary::FindNormal(std::string_view bytes) const {
   return slot.id;
 }
 
-std::optional<TokenId> Vocabulary::FindNormalText(std::string_view text) const {
-  const std::optional<std::string> bytes = BytesFromAlphabet(text);
-  return bytes ? FindNormal(*bytes) : std::nullopt;
-}
-
 BytePairEncoder::BytePairEncoder(Vocabulary vocabulary, const std::vector<MergeText>& merges,
                                  bool whole_words_first)
     : vocabulary_(std::move(vocabulary)), whole_words_first_(whole_words_first) {

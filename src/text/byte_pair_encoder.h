@@ -48,8 +48,6 @@ class Vocabulary {
   std::string_view Bytes(TokenId id) const;  // empty for ids without a token
   // The token that merges may produce for these bytes.
   std::optional<TokenId> FindNormal(std::string_view bytes) const;
-  // The same for a text in the alphabet of vocabulary files.
-  std::optional<TokenId> FindNormalText(std::string_view text) const;
   size_t longest_normal_bytes() const { return longest_normal_bytes_; }
 
  private:

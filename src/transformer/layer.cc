@@ -245,6 +245,7 @@ void LayerStep::ChooseRows(std::span<const SequenceStep> batch) {
       ++to;
     }
     rows = std::move(kept);
+    if (layer_ + 1 == config_.num_layers) plans_[s].live = rows;  // nobody sees the others
     chosen.Add(rows);
   }
   out_ = std::move(chosen);

@@ -42,8 +42,33 @@ check "generate from the quantised file" "$spa" "${ask[@]}" -m "$work/q8.gguf"
 echo "1 2 3 300" > "$work/ids.txt"
 check "logits" "$spa" logits -m "$model" --ids "$work/ids.txt" --out "$work/logits.f32"
 check "logits have the right size" [ "$(stat -c %s "$work/logits.f32")" -eq $((4 * 512 * 4)) ]
+mkfifo "$work/pipe"
+cat "$work/pipe" > "$work/piped" &
+check "logits into a pipe" "$spa" logits -m "$model" --ids "$work/ids.txt" --out "$work/pipe"
+wait
+check "the pipe carried them and is still one" bash -c "cmp '$work/piped' '$work/logits.f32' && [ -p '$work/pipe' ]"
+ln -s logits.f32 "$work/link.f32"
+check "logits through a link" "$spa" logits -m "$model" --ids "$work/ids.txt" --out "$work/link.f32"
+check "the link is still one" [ -L "$work/link.f32" ]
+check "help of a command" bash -c "'$spa' help proxy | grep -q 'Usage: spa proxy'"
+check "stderr that is full" bash -c "'$spa' generate -p 'True is' -n 16 2> /dev/full"
 
 refused "no command" "subcommand" "$spa"
+refused "unknown command" "no command 'bogus'" "$spa" bogus
+refused "negative count" "whole number" "$spa" generate -p hi -n -1
+refused "count beyond 64 bits" "whole number" "$spa" generate -p hi --seed 99999999999999999999
+refused "empty model name" "empty" "$spa" "${ask[@]}" -m ''
+refused "two prompts" "excludes" "$spa" "${ask[@]}" -f "$work/ids.txt"
+refused "a prime length" "take 112" "$spa" generate -p hi -n 97
+refused "nothing to measure" "longer --gen" "$spa" bench --gen 1 --block 1 --prompt 8 --json
+printf '{"question": "True is", "answer": "True"}' > "$work/data.jsonl"
+refused "samples over somebody's file" "does not hold samples" \
+  "$spa" eval --task jsonl --data "$work/data.jsonl" --samples "$work/data.jsonl"
+check "that file is as it was" grep -q question "$work/data.jsonl"
+refused "samples on a device" "not a regular file" \
+  "$spa" eval --task jsonl --data "$work/data.jsonl" --samples /dev/full
+refused "report that cannot be written" "cannot write" \
+  "$spa" compare --task jsonl --data "$work/data.jsonl" --caches none --report "$work/no/report.html"
 refused "unknown flag" "nonsense" "$spa" generate --nonsense
 refused "missing model" "no model at" "$spa" "${ask[@]}" -m "$work/nothing.gguf"
 refused "folder without a model" "config.json" "$spa" "${ask[@]}" -m "$work"
@@ -55,7 +80,7 @@ refused "block that does not divide" "not a multiple" "$spa" generate -p hi -n 3
 refused "steps that do not divide" "steps" "$spa" generate -p hi -n 32 --block-length 8 --steps 6
 refused "prompt and answer beyond the context" "context" "$spa" generate -p hi -n 4096 --block-length 4096
 refused "huge length" "context" "$spa" generate -p hi -n 1000000000000 --block-length 1000000000000
-refused "empty prompt" "empty" "$spa" generate -f /dev/null
+refused "empty prompt" "empty" bash -c "'$spa' generate -f - < /dev/null"
 refused "unknown cache" "choose from" "$spa" "${ask[@]}" --cache nothing
 refused "unknown cache option" "it has" "$spa" "${ask[@]}" --cache spa --cache-opt rang=3
 refused "rank above the width" "between" "$spa" "${ask[@]}" --cache spa --cache-opt rank=1000
@@ -64,6 +89,7 @@ refused "unknown type" "choose from" "$spa" quantize "$model" "$work/x.gguf" Q3_
 refused "wrong ids" "not a token id" bash -c "echo '1 two' > '$work/bad'; '$spa' logits --ids '$work/bad' --out '$work/o'"
 refused "id outside the vocabulary" "outside" bash -c "echo '1 99999' > '$work/bad'; '$spa' logits --ids '$work/bad' --out '$work/o'"
 refused "closed output" "standard output" bash -c "'$spa' inspect > /dev/full"
+refused "closed output, version" "standard output" bash -c "'$spa' --version > /dev/full"
 if [ "$(find "$work" -name '*.tmp' | wc -l)" -eq 0 ]; then passed=$((passed + 1)); else
   failed=$((failed + 1)); echo "FAILED: temporary files left behind"
 fi

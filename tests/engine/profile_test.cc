@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -14,6 +15,10 @@
 
 namespace spa {
 namespace {
+
+void WriteText(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path) << text;
+}
 
 TEST(FitBudget, RecoversAKnownBell) {
   for (const Budget& known : {Budget{24.0, 0.25, 0.03, 0.13}, Budget{14.0, 0.30, 0.05, 0.25},
@@ -91,7 +96,7 @@ TEST_F(ProfileTest, IsMeasuredStoredAndPickedUp) {
 
   const std::filesystem::path path = ProfilePath(engine.file());
   std::filesystem::create_directories(path.parent_path());
-  WriteWholeFile(path, ProfileJson(profile, engine.file()));
+  WriteText(path, ProfileJson(profile, engine.file()));
   // The shape is the profile's, the peak the published one.
   Budget scaled = profile.budget;
   const double scale = PublishedBudget(engine.config()).peak_ratio / profile.budget.peak_ratio;
@@ -105,7 +110,7 @@ TEST_F(ProfileTest, IsMeasuredStoredAndPickedUp) {
   EXPECT_NE(Ratios(engine, "spa:preset=reference"), fitted);
   EXPECT_EQ(Ratios(engine, "spa:rho=0.5"),
             std::vector<double>(engine.config().num_layers, 0.5));  // explicit numbers win
-  WriteWholeFile(path, "{ damaged");
+  WriteText(path, "{ damaged");
   EXPECT_EQ(Ratios(engine, "spa"), published);
   EXPECT_THROW(Ratios(engine, "spa:profile=" + path.string()), Error);
   const std::string page = ProfileReport(profile, {}, "mini");
@@ -124,7 +129,7 @@ TEST_F(ProfileTest, OfAnotherModelIsRefused) {
                                     {"first_ratio", 0.1},
                                     {"last_ratio", 0.1}}}};
   const std::string path = (folder_ / "other.json").string();
-  WriteWholeFile(path, profile.dump());
+  WriteText(path, profile.dump());
   try {
     Ratios(engine, "spa:profile=" + path);
     FAIL() << "accepted";
