@@ -98,11 +98,13 @@ void Run(const Flags& flags) {
   PrintLine(fmt::format(
       "{}rows with similarity below {} to the step before, {} prompts, {} steps\n"
       "l_p = {:.2f}, rho_p = {:.3f}, rho_1 = {:.3f}, rho_L = {:.3f}, mean {:.3f} "
-      "(fit error {:.3f}; the published budget has mean {:.3f}), stored in {}{}",
+      "(fit error {:.3f}; the published budget has mean {:.3f}), stored in {}{}{}",
       FormatTable(table), profile.tau, profile.num_prompts, profile.num_steps,
       profile.budget.peak_layer, profile.budget.peak_ratio, profile.budget.first_ratio,
       profile.budget.last_ratio, MeanRatio(bell), profile.fit_error,
       MeanRatio(BudgetRatios(PublishedBudget(engine->config()), bell.size())), out.string(),
+      flags.out.empty() ? "\n--cache spa follows it from now on; with --cache-opt profile=off it does not"
+                        : "",
       flags.report.empty() ? "" : "\nreport in " + flags.report));
 }
 

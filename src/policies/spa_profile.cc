@@ -50,9 +50,8 @@ Budget ChooseBudget(OptionReader& reader, const ModelFile& file, bool use_stored
   const std::string choice = reader.Text("profile").value_or("auto");
   if (choice == "off") return PublishedBudget(file.config());
   if (choice != "auto") return ReadProfile(choice, file);
-  // What a model's makers say of it goes before what was measured here.
   const std::filesystem::path stored = ProfilePath(file);
-  if (use_stored && !file.config().spa_budget && FileExists(stored)) {
+  if (use_stored && FileExists(stored)) {
     try {
       return ReadProfile(stored, file);
     } catch (const Error&) {

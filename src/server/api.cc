@@ -451,6 +451,8 @@ ApiRequest ParseApiRequest(Route route, std::string_view body, const Engine& eng
   } catch (const Json::parse_error& error) {
     throw ApiError(400, "invalid_request_error",
                    fmt::format("the body is not JSON (at byte {})", error.byte));
+  } catch (const Json::exception&) {
+    throw ApiError(400, "invalid_request_error", "the body has a number that is too large");
   }
   if (!json.is_object()) {
     throw ApiError(400, "invalid_request_error", "the body is not a JSON object");

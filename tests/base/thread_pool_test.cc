@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <numeric>
+#include <stdexcept>
 #include <vector>
 
 namespace spa {
@@ -29,6 +30,29 @@ TEST(ThreadPool, ManyShortJobsAndLateWorkersNeverMixJobs) {
   for (int job = 1; job <= 20000; ++job) {
     pool.ParallelFor(values.size(), [&](size_t task) { values[task] = job; });
     for (const int value : values) ASSERT_EQ(value, job);
+  }
+}
+
+TEST(ThreadPool, ATaskThatThrowsIsHeardOfWhenAllAreDone) {
+  for (const size_t threads : {1, 2, 4}) {
+    ThreadPool pool(threads);
+    for (int job = 0; job < 200; ++job) {
+      std::atomic<int> running{0};
+      EXPECT_THROW(pool.ParallelFor(64,
+                                    [&](size_t task) {
+                                      ++running;
+                                      if (task % 7 == 3) {
+                                        --running;
+                                        throw std::runtime_error("task");
+                                      }
+                                      --running;
+                                    }),
+                   std::runtime_error);
+      EXPECT_EQ(running, 0);
+      std::atomic<int> done{0};
+      pool.ParallelFor(64, [&](size_t) { ++done; });
+      EXPECT_EQ(done, 64) << "the pool goes on";
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-// The embedded model decoded by PyTorch (tools/minidlm) and by the engine: token for token.
+// The model of tests/data decoded by PyTorch (tools/minidlm) and by the engine: token for token.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -60,16 +60,75 @@ TEST(Golden, AnswersDoNotDependOnBatchOrThreads) {
   }
 }
 
-TEST(Golden, GuidanceAtScaleZeroIsOffAndAboveItChangesTheLogits) {
+// What guidance settles first, worked out from two dense passes: the canvas with its prompt, and
+// with masks in its place.
+TEST(Golden, GuidanceIsTheReferencesFormula) {
   TestModel model(kModel);
   const auto cases = ReadLines(SPA_TEST_DATA "/minidlm_golden.jsonl");
+  const std::vector<TokenId> prompt = cases[0]["prompt_ids"];
+  const TokenId mask = model.file.config().mask_id;
+  const auto dense_logits = [&](std::vector<TokenId> ids) {
+    ids.resize(prompt.size() + 32, mask);
+    SequenceState state(model.file.config(), ids.size(), KvType::kF32,
+                        model.Policy("none")());
+    const std::vector<uint8_t> masked(ids.size(), 0);
+    SequenceStep step{&state, {}};
+    step.input.ids = ids;
+    step.input.masked = masked;
+    step.input.wanted = RowSet::Range(prompt.size(), ids.size());
+    std::vector<std::vector<float>> logits(32);
+    model.transformer.Step({&step, 1}, [&](size_t, size_t index, std::span<float> row) {
+      logits[index].assign(row.begin(), row.end());
+    });
+    return logits;
+  };
+  const auto conditional = dense_logits(prompt);
+  const auto unconditional = dense_logits(std::vector<TokenId>(prompt.size(), mask));
+  for (const double scale : {0.5, 2.0}) {
+    size_t surest = 0;
+    TokenId token = 0;
+    double best = -1.0;
+    for (size_t i = 0; i < 32; ++i) {
+      std::vector<float> row(conditional[i].size());
+      for (size_t id = 0; id < row.size(); ++id) {
+        row[id] = unconditional[i][id] +
+                  static_cast<float>(scale + 1.0) * (conditional[i][id] - unconditional[i][id]);
+      }
+      row[static_cast<size_t>(mask)] = -1e30f;
+      const auto top = std::ranges::max_element(row);
+      double sum = 0.0;
+      for (const float logit : row) sum += std::exp(static_cast<double>(logit - *top));
+      if (1.0 / sum > best) {
+        best = 1.0 / sum;
+        surest = i;
+        token = static_cast<TokenId>(top - row.begin());
+      }
+    }
+    for (const char* cache : {"none", "spa"}) {
+      DecodeOptions options = Greedy(32, 32);
+      options.cfg_scale = scale;
+      const auto guided = model.Start(prompt, options, model.Policy(cache));
+      ASSERT_EQ(guided->num_states(), 2u);
+      Generation* one = guided.get();
+      StepTogether(model.transformer, {&one, 1});
+      const auto answer = TestModel::Answer(*guided);
+      for (size_t i = 0; i < 32; ++i) EXPECT_EQ(answer[i], i == surest ? token : mask) << i;
+    }
+  }
   DecodeOptions options = Greedy(32, 32);
-  options.cfg_scale = 2.0;
-  const auto guided = model.Start(cases[0]["prompt_ids"], options, model.Policy("none"));
-  EXPECT_EQ(guided->num_states(), 2u);
-  Generation* one = guided.get();
-  while (!guided->done()) StepTogether(model.transformer, {&one, 1});
-  for (const TokenId id : TestModel::Answer(*guided)) EXPECT_NE(id, model.file.config().mask_id);
+  options.cfg_scale = 0.0;
+  EXPECT_EQ(model.Start(prompt, options, model.Policy("none"))->num_states(), 1u);
+}
+
+// With its full budget a cache changes nothing under guidance either.
+TEST(Golden, GuidanceWithAFullBudgetIsGuidanceWithoutACache) {
+  TestModel model(kModel);
+  const std::vector<TokenId> prompt =
+      ReadLines(SPA_TEST_DATA "/minidlm_golden.jsonl")[0]["prompt_ids"];
+  DecodeOptions options = Greedy(32, 8);
+  options.cfg_scale = 1.0;
+  const auto plain = model.Generate(prompt, options, model.Policy("none"));
+  EXPECT_EQ(model.Generate(prompt, options, model.Policy("spa", {"rho=1"})), plain);
 }
 
 }  // namespace

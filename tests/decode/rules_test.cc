@@ -127,6 +127,32 @@ TEST(TokenSampler, NeitherTheMaskNorPaddingIsEverChosen) {
   }
 }
 
+// A filter that would keep the mask alone keeps the best of the others, and nobody is sure of it.
+TEST(TokenSampler, AFilterNeverLeavesTheMaskAlone) {
+  const std::vector<float> logits = {0.0f, 1.0f, 2.0f, 9.0f};
+  DecodeVocabulary vocabulary = Vocabulary(4);
+  vocabulary.mask_id = 3;
+  for (const auto& [top_p, top_k] : {std::pair{0.95, size_t{0}}, std::pair{1.0, size_t{1}}}) {
+    for (const double temperature : {0.0, 0.2}) {
+      for (const Order order : {Order::kEntropy, Order::kMargin, Order::kProbability}) {
+        DecodeOptions options;
+        options.draw = Draw::kFiltered;
+        options.top_p = top_p;
+        options.top_k = top_k;
+        options.temperature = temperature;
+        options.order = order;
+        std::vector<float> row = logits;
+        const Candidate unsure = SampleToken(row, options, vocabulary, RandomStream(1, 0, 0));
+        EXPECT_EQ(unsure.token, 2);
+        EXPECT_LT(unsure.probability, 0.01);
+        std::vector<float> even = {1.0f, 1.0f, 1.0f, 0.0f};
+        const Candidate even_one = SampleToken(even, options, vocabulary, RandomStream(1, 0, 0));
+        EXPECT_LE(unsure.score, even_one.score);
+      }
+    }
+  }
+}
+
 TEST(TokenSampler, BothDrawsSampleTheTemperedDistribution) {
   const std::vector<float> logits = {0.0f, std::log(2.0f), std::log(5.0f), -30.0f};
   for (const Draw draw : {Draw::kGumbel, Draw::kFiltered}) {

@@ -390,6 +390,34 @@ TEST(SpaPolicy, AWarmStartSkipsThePromptAndASameSequenceStaysExact) {
   EXPECT_FALSE(other->state().AdoptPrefix(cold->state(), prompt.size(), model.pool));
 }
 
+// What a conversation goes on from: the donor has settled its answer, but never computed the tokens
+// of its last step. Keys of the first layer depend on their own token alone, so none may be stale.
+TEST(SpaPolicy, AWarmStartComputesWhatTheDonorOnlySettled) {
+  TestModel model(kModel);
+  const std::vector<TokenId> prompt(20, 300);
+  const PolicyFactory policy = model.Policy("spa");
+  DecodeOptions options = Greedy(32, 32);
+  options.threshold = 0.3;
+  const auto donor = model.Start(prompt, options, policy);
+  Generation* one = donor.get();
+  while (!donor->done()) StepTogether(model.transformer, {&one, 1});
+  std::vector<TokenId> longer(donor->decoder().ids().begin(), donor->decoder().ids().end());
+  const size_t common = longer.size();
+  longer.push_back(301);
+  const auto warm = model.Start(longer, options, policy);
+  ASSERT_TRUE(warm->state().AdoptPrefix(donor->state(), common, model.pool));
+  const auto cold = model.Start(longer, options, policy);
+  Generation* both[] = {warm.get(), cold.get()};
+  StepTogether(model.transformer, both);
+  EXPECT_LT(warm->rows_computed(), cold->rows_computed());
+  std::vector<float> a(model.file.config().kv_dim()), b(a.size());
+  for (size_t row = 0; row < longer.size(); ++row) {
+    warm->state().kv(0).LoadKey(row, a.data());
+    cold->state().kv(0).LoadKey(row, b.data());
+    EXPECT_EQ(a, b) << row;
+  }
+}
+
 TEST(SpaPolicy, CacheMemoryIsTheArithmeticOfWhatItKeeps) {
   TestModel model(kModel);
   const auto generation =

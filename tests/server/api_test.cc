@@ -49,6 +49,26 @@ TEST(Api, TakesAPlainChat) {
   EXPECT_FALSE(request.stream);
 }
 
+TEST(Api, WhoGivesNoSeedGetsOneNobodyCanForesee) {
+  const auto seed = [](Json fields) { return Chat(std::move(fields)).tasks[0].decode.seed; };
+  EXPECT_NE(seed({{"temperature", 1}}), seed({{"temperature", 1}}));
+  EXPECT_EQ(seed({{"temperature", 0}}), seed({{"temperature", 0}}));
+  EXPECT_EQ(seed({{"temperature", 1}, {"seed", -1}}), ~uint64_t{0});
+  EXPECT_EQ(seed({{"seed", uint64_t{1} << 63}}), uint64_t{1} << 63);
+}
+
+TEST(Api, AnAnswerOfNoGivenLengthFitsBehindThePrompt) {
+  const size_t context = TestEngine().config().context_length;
+  std::string text;
+  while (TestEngine().tokenizer().Encode(text).size() + 80 < context) text += "True and ";
+  const Json message = {{"role", "user"}, {"content", text}};
+  const ApiRequest request = Parse(Json{{"messages", Json::array({message})}}.dump());
+  const GenerationTask& task = request.tasks[0];
+  EXPECT_LT(task.decode.gen_length, TestEngine().DefaultDecodeOptions().gen_length);
+  EXPECT_LE(task.prompt.size() + task.decode.gen_length, context);
+  EXPECT_EQ(task.decode.gen_length % task.decode.block_length, 0u);
+}
+
 TEST(Api, ReadsTheFieldsOfDiffusionModels) {
   const ApiRequest request = Chat({{"max_tokens", 64}, {"block_length", 16}, {"steps", 32},
                                    {"remasking", "random"}, {"threshold", 0.9}, {"seed", 7},
@@ -60,7 +80,9 @@ TEST(Api, ReadsTheFieldsOfDiffusionModels) {
   EXPECT_EQ(task.decode.block_length, 16u);
   EXPECT_EQ(task.decode.steps, 32u);
   EXPECT_EQ(task.decode.order, Order::kRandom);
-  EXPECT_EQ(task.decode.seed, 8u);
+  EXPECT_EQ(request.tasks[0].decode.seed, 7u);
+  EXPECT_NE(task.decode.seed, 7u);
+  EXPECT_NE(task.decode.seed, Chat({{"seed", 8}}).tasks[0].decode.seed);
   EXPECT_EQ(task.cache.ToString(), "dllm(gen-interval=3)");
   EXPECT_EQ(task.stops, (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(task.frames);

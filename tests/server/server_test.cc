@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/error.h"
 #include "tests/server/test_engine.h"
 
 namespace spa {
@@ -163,6 +164,17 @@ TEST(Server, RefusesPagesOfOtherHosts) {
   EXPECT_EQ(client.Get("/v1/models", {{"Origin", "http://evil.example"}})->status, 403);
   const std::string own = "127.0.0.1:" + std::to_string(server.port());
   EXPECT_EQ(client.Get("/v1/models", {{"Origin", "http://" + own}})->status, 200);
+  // A name that only looks like an address, rebound to this machine.
+  const std::string rebound = "127.evil.example:" + std::to_string(server.port());
+  EXPECT_EQ(client.Get("/v1/models", {{"Host", rebound}, {"Origin", "http://" + rebound}})->status,
+            403);
+}
+
+TEST(Server, APortIsNotShared) {
+  ServerOptions options = Options();
+  const Server server(TestEngine(), options);
+  options.port = server.port();
+  EXPECT_THROW(Server(TestEngine(), options), Error);
 }
 
 TEST(Server, FullQueueSaysWhenToComeBack) {
