@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Each installs what is missing, builds and runs.
-.PHONY: build demo test bench sanitize deps clean
+.PHONY: build demo test sanitize deps clean
 
 PACKAGES = g++ cmake ninja-build pkg-config libhwy-dev libeigen3-dev nlohmann-json3-dev \
            libcli11-dev libcpp-httplib-dev libedit-dev libutf8proc-dev libfmt-dev libgtest-dev

@@ -1,5 +1,5 @@
 // Small random models of both families, written where the test wants them: for rules that hold for
-// any weights, and for Dream, of which no trained small model is at hand.
+// any weights.
 #pragma once
 
 #include <unistd.h>

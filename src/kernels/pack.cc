@@ -13,7 +13,6 @@ constexpr size_t kSuperBlock = 256;
 uint8_t U8(const std::byte* p) { return static_cast<uint8_t>(*p); }
 
 // Unpacking one block of a type: values in input order, offset where the panel form wants it.
-// Layouts: docs/formats.md.
 
 void Unpack4(const std::byte* nibbles, uint8_t* values) {  // 32 values, first half in low nibbles
   for (size_t i = 0; i < 16; ++i) {

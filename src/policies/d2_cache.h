@@ -1,7 +1,7 @@
 // d2Cache (Accelerating Diffusion-Based LLMs via Dual Adaptive Caching, arXiv 2509.23094). After a
 // dense first step, each step recomputes the k open positions that are surest and have most
 // settled neighbours (certainty density), the rows just settled, and those of the rest that the
-// last step's attention rollout says matter most: the fewest that carry the share p. Never
+// last step's attention rollout says matter most: as many as carry at most the share p. Never
 // refreshes anything else.
 //
 // Keeps per row and layer: K, V; of the last step the head-averaged attention weights.

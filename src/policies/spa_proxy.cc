@@ -22,7 +22,7 @@ using RowMatrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::Ro
 // Up to this size the eigenvectors of W W^T or W^T W are computed outright (Dream's 512 value rows).
 constexpr size_t kExactSize = 512;
 // Rounds of subspace iteration. A random matrix is the worst case, its spectrum being flat; with a
-// block of twice the rank eight rounds bring its 128th singular value within 1% (spa_proxy_test).
+// block of twice the rank eight rounds bring its last singular value within 1% (spa_test.cc).
 constexpr int kRounds = 8;
 constexpr uint64_t kSeed = 20260202;
 
