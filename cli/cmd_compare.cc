@@ -164,7 +164,7 @@ void AddCompare(CommandLine& line) {
       .Type("A,B,...");
   command.Add("--data", flags->data,
               "Files with questions and answers (default: a few built-in questions)")
-      .Type("FILE...");
+      .ExistingFile().Type("FILE...");
   command.Add("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
       .Type("NAME");
   command.Add("--extract", flags->fields.extract,

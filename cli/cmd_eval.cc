@@ -111,10 +111,11 @@ void AddEval(CommandLine& line) {
               "bbh (JSON with examples), gsm8k, jsonl (lines with question and answer)")
       .Type("NAME");
   command.Add("--data", flags->data, "Files with the questions")
-      .Required().Type("FILE...");
+      .Required().ExistingFile().Type("FILE...");
   command.Add("--extract", flags->fields.extract,
               "Regular expression that finds the answer: its last match counts, of it the "
-              "first group (default for bbh: what follows the last \"Answer:\")")
+              "first group (default: bbh what follows the last \"Answer:\", gsm8k the last number, "
+              "jsonl the whole answer)")
       .Type("REGEX");
   command.Add("--question-field", flags->fields.question_field,
               "Field of a line that holds the question (default question)")

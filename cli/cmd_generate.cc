@@ -1,5 +1,6 @@
 // spa generate: one answer.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -22,7 +23,12 @@ struct Flags {
 std::vector<TokenId> PromptIds(const Flags& flags, const Engine& engine) {
   if (!flags.ids_file.empty()) return ReadIds(flags.ids_file);
   std::string text = flags.prompt;
-  if (text.empty()) text = ReadText(flags.file.empty() ? "-" : flags.file);
+  if (text.empty()) {
+    if (flags.file.empty() && isatty(STDIN_FILENO) != 0) {
+      PrintStderr("Write the question; Ctrl-D on an empty line ends it.\n");
+    }
+    text = ReadText(flags.file.empty() ? "-" : flags.file);
+  }
   if (text.empty()) throw Error("the prompt is empty: give one with -p TEXT, -f FILE or on stdin");
   if (flags.raw) return engine.Encode({.messages = {}, .text = text});
   Prompt prompt;

@@ -116,7 +116,7 @@ void AddProfile(CommandLine& line) {
       line.Add("profile", "Measure drift per layer and fit SPA-Cache's budget to it");
   command.Add("--data", flags->data,
               "Files with questions (default: a few built-in ones)")
-      .Type("FILE...");
+      .ExistingFile().Type("FILE...");
   command.Add("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
       .Type("NAME");
   command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 10)")
