@@ -17,9 +17,13 @@ export class Conversation {
 
   // Throws what the settings refuse, and the server's refusal of the key.
   async Ask(question: string, settings: Settings, props: ServerProps, key: string) {
-    const runs = settings
-      .Caches(props)
-      .map((cache) => new Run(cache, settings.Changed(cache, props)));
+    const seed = Math.floor(Math.random() * 2 ** 31);
+    const runs = settings.Caches(props).map((cache) => {
+      const options = settings.Changed(cache, props);
+      // Two caches are compared on the same random choices.
+      if (settings.compare && Number(options.temperature ?? 0) > 0) options.seed ??= seed;
+      return new Run(cache, options);
+    });
     const messages: Message[] = [...this.History(), { role: 'user', content: question }];
     const turn = new Turn(Date.now(), question, runs);
     for (const old of this.turns) {
