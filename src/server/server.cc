@@ -126,7 +126,14 @@ Server::Server(Engine& engine, const ServerOptions& options)
     throw Error("cannot listen on {}:{}: choose another --port or --host", options_.host,
                 options_.port);
   }
-  thread_ = std::thread([this] { listener_.listen_after_bind(); });
+  thread_ = std::thread([this] {
+    listener_.listen_after_bind();
+    ended_ = true;
+  });
+  // The library forgets to stop when it is told to before it listens.
+  while (!listener_.is_running() && !ended_) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 Server::~Server() {

@@ -72,6 +72,7 @@ class Server {
   std::atomic<size_t> open_streams_{0};
   std::atomic<uint64_t> num_requests_{0};
   int port_ = 0;
+  std::atomic<bool> ended_{false};  // the listener does not listen any more
   std::thread thread_;
 };
 

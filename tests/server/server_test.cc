@@ -170,6 +170,10 @@ TEST(Server, RefusesPagesOfOtherHosts) {
             403);
 }
 
+TEST(Server, EndsAsSoonAsItHasBegun) {
+  for (int i = 0; i < 50; ++i) Server(TestEngine(), Options());
+}
+
 TEST(Server, APortIsNotShared) {
   ServerOptions options = Options();
   const Server server(TestEngine(), options);
