@@ -61,7 +61,7 @@ class Chat {
         ++failed;
       }
     }
-    if (!reader_.interactive() && failed > 0) throw Error("{} lines were not answered", failed);
+    if (!reader_.interactive() && failed > 0) throw Error("lines without an answer: {}", failed);
     if (reader_.interactive() && !done_) fmt::print("\n");
   }
 

@@ -23,7 +23,9 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
     temporary_ = path_;
     temporary_ += fmt::format(".{}.tmp", ::getpid());
     const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
-    fd_ = ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644);
+    if (FileExists("/proc/self/fd")) {  // Commit names the file by it
+      fd_ = ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644);
+    }
     if (fd_ < 0) {
       fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
       named_ = fd_ >= 0;

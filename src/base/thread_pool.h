@@ -26,7 +26,8 @@ class ThreadPool {
   size_t num_threads() const { return workers_.size() + 1; }
 
   // Calls fn(task) or fn(task, thread) for every task in [0, num_tasks), in any order, and returns
-  // when all are done; throws what the first of them to fail threw. `thread` is in [0, num_threads()): an index for per-thread scratch.
+  // when all are done; throws what the first of them to fail threw. `thread` is in
+  // [0, num_threads()): an index for per-thread scratch.
   template <typename Fn>
   void ParallelFor(size_t num_tasks, const Fn& fn) {
     const auto call = [](const void* context, size_t task, size_t thread) {

@@ -35,8 +35,8 @@ T ByName(const std::map<std::string, T>& map, const std::string& what, const std
 // The largest block up to the usual one that divides the length. Much smaller ones would decode from
 // left to right, a larger one is another way to decode.
 size_t BlockOf(size_t length, size_t usual) {
-  for (size_t block = std::min(length, usual); block > 0 && 2 * block >= std::min(length, usual);
-       --block) {
+  if (length <= usual) return length;
+  for (size_t block = usual; 2 * block >= usual; --block) {
     if (length % block == 0) return block;
   }
   throw Error("a length of {} cannot be cut into blocks of about {}: take {}, or give --block-length",
