@@ -2,22 +2,18 @@
 
 namespace spa {
 
-RowSet DkvDecodePolicy::ChooseRows(const StepInput& step) {
-  const size_t prompt_end = step.prompt_length - (options_.logit_shift ? 1 : 0);
+RowSet DkvDecodePolicy::RowsOfStep(const StepInput& step) {
+  const size_t prompt_end = step.RowOf(static_cast<uint32_t>(step.prompt_length));
   const RowSet prompt = RowSet::Range(0, prompt_end);
-  // Without a shift the authors start anew with every block, and begin to keep rows after its
-  // second step.
-  const size_t count = options_.logit_shift ? step.step : step.step_in_block;
-  const bool refresh =
-      count % options_.interval == 0 || (!options_.logit_shift && count == 1);
-  if (refresh) {
-    return RowSet::Range(options_.freeze_prompt ? prompt_end : 0, step.num_rows());
+  const size_t count = options_.by_block ? step.step_in_block : step.step;
+  if (count % options_.interval == 0 || (options_.by_block && count == 1)) {
+    return options_.freeze_prompt ? step.visible.Without(prompt) : step.visible;
   }
-  const RowSet open = MaskedRows(step).Union(CommittedRows(step));  // before the previous step
-  if (!options_.logit_shift) return open;
+  const RowSet open = step.OpenRows().Union(step.changed);  // before the previous step
+  if (step.shift == 0) return open;
   RowSet frozen = step.step == 1 ? prompt : Frozen(step, open);
   if (options_.freeze_prompt) frozen = frozen.Union(prompt);
-  return RowSet::All(step.num_rows()).Without(frozen);
+  return step.visible.Without(frozen);
 }
 
 RowSet DkvDecodePolicy::Frozen(const StepInput& step, const RowSet& open) const {
@@ -49,12 +45,12 @@ void AddWindow(const StepInput& step, size_t position, size_t count, std::vector
 
 }  // namespace
 
-RowSet DkvGreedyPolicy::ChooseRows(const StepInput& step) {
-  if (step.step_in_block % options_.interval == 0) return RowSet::All(step.num_rows());
+RowSet DkvGreedyPolicy::RowsOfStep(const StepInput& step) {
+  if (step.step_in_block % options_.interval == 0) return step.visible;
   std::vector<uint8_t> chosen(step.num_rows(), 0);
   std::vector<uint32_t> next;  // positions about to be settled
-  for (const uint32_t row : step.wanted) next.push_back(row + (options_.logit_shift ? 1 : 0));
-  for (const uint32_t row : step.committed) chosen[row] = 1;
+  for (const uint32_t row : step.wanted) next.push_back(step.PositionOf(row));
+  for (const uint32_t row : step.changed) chosen[row] = 1;
   for (const uint32_t row : step.wanted) chosen[row] = 1;
   for (const uint32_t position : next) chosen[position] = 1;
   for (const uint32_t position : next) AddWindow(step, position, options_.window, chosen);
@@ -62,21 +58,20 @@ RowSet DkvGreedyPolicy::ChooseRows(const StepInput& step) {
   for (uint32_t row = 0; row < chosen.size(); ++row) {
     if (chosen[row]) rows.push_back(row);
   }
-  return RowSet(std::move(rows));
+  return RowSet(std::move(rows)).Intersect(step.visible);
 }
 
 PolicyFactory MakeDkvDecode(OptionReader& reader, const PolicyContext& context) {
   DkvDecodeOptions options;
-  options.logit_shift = context.file->config().logit_shift;
-  options.interval = reader.Count("interval", options.logit_shift ? 4 : 8, 1, 1 << 20);
+  options.by_block = context.file->config().family == Family::kLlada;
+  options.interval = reader.Count("interval", options.by_block ? 8 : 4, 1, 1 << 20);
   options.freeze_prompt = reader.Flag("freeze-prompt", false);
   options.shift = static_cast<DkvShift>(reader.Choice("shift", 0, {"un", "un-right", "right"}));
   return [options] { return std::make_unique<DkvDecodePolicy>(options); };
 }
 
-PolicyFactory MakeDkvGreedy(OptionReader& reader, const PolicyContext& context) {
+PolicyFactory MakeDkvGreedy(OptionReader& reader, const PolicyContext&) {
   DkvGreedyOptions options;
-  options.logit_shift = context.file->config().logit_shift;
   options.interval = reader.Count("interval", options.interval, 1, 1 << 20);
   options.window = reader.Count("window", options.window, 0, 1 << 20);
   return [options] { return std::make_unique<DkvGreedyPolicy>(options); };

@@ -53,54 +53,40 @@ double MeanCosine(size_t count, size_t length, const Value& a, const Value& b) {
 }  // namespace
 
 RowSet ElasticPolicy::BeginStep(const StepInput& step) {
-  open_ = MaskedRows(step);
+  all_ = step.visible;
+  open_ = step.OpenRows();
   const std::span<const uint32_t> open = open_;
-  window_ = PredictingRows(open.first(std::min(open.size(), options_.beta)), logit_shift_);
+  window_ = step.RowsOf(open.first(std::min(open.size(), options_.beta)));
   if (step.step == 0) {
-    rows_ = RowSet::All(step.num_rows());
+    rows_ = all_;
     return rows_;
   }
-  const RowSet computed =
-      options_.block_caching ? window_ : PredictingRows(open_, logit_shift_);
-  rows_ = tracked_.Union(CommittedRows(step)).Union(computed).Union(step.wanted);
+  const RowSet computed = options_.block_caching ? window_ : step.RowsOf(open_);
+  rows_ = tracked_.Union(step.changed).Union(computed).Union(step.wanted)
+              .Union(step.never_computed).Intersect(all_);
   return rows_;
 }
 
 bool ElasticPolicy::Testing(size_t layer) const {
-  return options_.gamma > 0.0 && !tracked_.empty() && layer + 1 < layers_.size() &&
-         rows_.size() < layers_[layer].q.rows();
+  return options_.gamma > 0.0 && !tracked_.empty() && layer + 1 < num_layers_ &&
+         rows_.size() < all_.size();
 }
 
 LayerPlan ElasticPolicy::PlanLayer(LayerView& view) {
-  LayerState& state = layers_[view.layer];
-  const size_t num_rows = view.step->num_rows();
-  if (state.q.rows() == 0) {  // the first step: all rows
-    state.q.Resize(num_rows, view.config->q_dim());
-    state.input.Resize(num_rows, view.config->model_dim);
-  }
-  // After a drift the layer restarts from the inputs of last time, where they were not renewed.
-  for (const uint32_t row : rows_.Without(*view.live)) {
-    std::copy_n(state.input.Row(row), state.input.cols(), view.x.Row(row));
-  }
-  for (const uint32_t row : rows_) {
-    std::copy_n(view.x.Row(row), state.input.cols(), state.input.Row(row));
-  }
   if (Testing(view.layer)) {  // while the caches are still those of the last step
     old_weights_.resize(tracked_.size());
     view.pool->ParallelFor(tracked_.size(), [&](size_t i) {
-      HeadWeights(state.q.Row(tracked_[i]), num_heads_, *view.kv, old_weights_[i]);
+      HeadWeights(view.kept_q.Row(tracked_[i]), num_heads_, *view.kv, old_weights_[i]);
     });
   }
-  return {.k_rows = rows_, .v_rows = rows_, .out_rows = rows_, .live = rows_};
+  return LayerPlan::Of(rows_);
 }
 
-void ElasticPolicy::AfterAttention(const AttentionView& view) {
-  LayerState& state = layers_[view.layer];
+std::optional<RowSet> ElasticPolicy::AfterAttention(const AttentionView& view) {
   TrackMostAttended(view);
-  ScatterRows(view.q, *view.out_rows, state.q.View(), *view.pool);
-  if (Testing(view.layer) && Similarity(view) < options_.gamma) {
-    rows_ = RowSet::All(state.q.rows());
-  }
+  // After a drift the next layers run all rows, from the inputs they kept.
+  if (Testing(view.layer) && Similarity(view) < options_.gamma) rows_ = all_;
+  return {};
 }
 
 void ElasticPolicy::TrackMostAttended(const AttentionView& view) {
@@ -117,12 +103,11 @@ void ElasticPolicy::TrackMostAttended(const AttentionView& view) {
 }
 
 double ElasticPolicy::Similarity(const AttentionView& view) const {
-  const Mat<float>& q = layers_[view.layer].q;
   std::vector<double> similarity(tracked_.size());
   view.pool->ParallelFor(tracked_.size(), [&](size_t i) {
     const Mat<float>& old_weights = old_weights_[i];
     Mat<float> weights;
-    HeadWeights(q.Row(tracked_[i]), num_heads_, *view.kv, weights);
+    HeadWeights(view.kept_q.Row(tracked_[i]), num_heads_, *view.kv, weights);
     const size_t heads = weights.rows(), keys = weights.cols();
     const auto at = [&](const Mat<float>& map) {
       return [&map, by_key = options_.by_key](size_t a, size_t b) {
@@ -140,12 +125,6 @@ double ElasticPolicy::Similarity(const AttentionView& view) const {
 
 void ElasticPolicy::EndStep(std::span<const uint32_t>, std::span<const float>) {
   tracked_ = std::exchange(next_tracked_, RowSet());
-}
-
-size_t ElasticPolicy::bytes() const {
-  size_t bytes = 0;
-  for (const LayerState& layer : layers_) bytes += layer.input.bytes() + layer.q.bytes();
-  return bytes;
 }
 
 PolicyFactory MakeElastic(OptionReader& reader, const PolicyContext& context) {
