@@ -364,7 +364,7 @@ void AddBench(CommandLine& line) {
   command.Footer(
       "Examples:\n"
       "  spa bench --kernels\n"
-      "  spa bench --shape llada-8b --layers 4 --prompt 256 --gen 256 --caches none,spa");
+      "  spa bench --shape llada-8b --layers 4 --prompt-tokens 256 --gen-length 256 --caches none,spa");
   command.Action([flags] { Run(*flags); });
 }
 
