@@ -17,7 +17,7 @@ RowSet D2Policy::CertainPositions(const StepInput& step) const {
   const size_t block = step.block_end - step.block_begin;
   // The search ends with the block in which the k-th open position lies.
   std::vector<uint32_t> open;
-  size_t end = step.num_rows();
+  size_t end = step.end();
   for (size_t pos = step.block_begin; pos < end; ++pos) {
     if (!step.masked[pos]) continue;
     open.push_back(static_cast<uint32_t>(pos));
@@ -37,7 +37,7 @@ RowSet D2Policy::CertainPositions(const StepInput& step) const {
 }
 
 std::vector<double> D2Policy::Density(const StepInput& step) const {
-  const auto length = static_cast<ptrdiff_t>(step.num_rows() - step.prompt_length);
+  const auto length = static_cast<ptrdiff_t>(step.end() - step.prompt_length);
   std::vector<double> density(static_cast<size_t>(length), 1.0);
   if (options_.sigma == 0.0) return density;
   std::vector<double> kernel(static_cast<size_t>(length));

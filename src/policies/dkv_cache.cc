@@ -17,9 +17,9 @@ RowSet DkvDecodePolicy::RowsOfStep(const StepInput& step) {
 }
 
 RowSet DkvDecodePolicy::Frozen(const StepInput& step, const RowSet& open) const {
-  const auto known = [&](size_t row) { return row >= step.num_rows() || !open.Contains(row); };
+  const auto known = [&](size_t row) { return row >= step.end() || !open.Contains(row); };
   std::vector<uint32_t> rows;
-  for (size_t row = 0; row < step.num_rows(); ++row) {
+  for (size_t row = 0; row < step.end(); ++row) {
     const bool own = known(row), right = known(row + 1);
     const bool frozen = options_.shift == DkvShift::kOwn    ? own
                         : options_.shift == DkvShift::kBoth ? own && right
@@ -33,7 +33,7 @@ namespace {
 
 // Adds to `rows` up to `count` open rows near `position`: nearest first, left before right.
 void AddWindow(const StepInput& step, size_t position, size_t count, std::vector<uint8_t>& rows) {
-  const size_t num_rows = step.num_rows();
+  const size_t num_rows = step.end();
   for (size_t distance = 1; distance < num_rows && count > 0; ++distance) {
     for (const size_t row : {position - distance, position + distance}) {  // wraps below 0
       if (row >= num_rows || !step.masked[row] || rows[row] || count == 0) continue;

@@ -8,24 +8,25 @@
 namespace spa {
 namespace {
 
-// The attention weights of one query row, head by head.   out: [heads, num_rows]
-void HeadWeights(const float* q, size_t num_heads, const KvCache& kv, Mat<float>& out) {
+// The attention weights of one query row over some keys, head by head.   out: [heads, rows]
+void HeadWeights(const float* q, size_t num_heads, const KvCache& kv, const RowSet& rows,
+                 Mat<float>& out) {
   const size_t head_dim = kv.head_dim(), group = num_heads / kv.num_kv_heads();
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
   std::vector<float> key(kv.num_kv_heads() * head_dim);
-  out.Resize(num_heads, kv.num_rows());
-  for (size_t row = 0; row < kv.num_rows(); ++row) {
-    kv.LoadKey(row, key.data());
+  out.Resize(num_heads, rows.size());
+  for (size_t place = 0; place < rows.size(); ++place) {
+    kv.LoadKey(rows[place], key.data());
     for (size_t head = 0; head < num_heads; ++head) {
       const float* a = q + head * head_dim;
       const float* b = key.data() + head / group * head_dim;
       float dot = 0.0f;
       for (size_t i = 0; i < head_dim; ++i) dot += a[i] * b[i];
-      out.Row(head)[row] = dot * scale;
+      out.Row(head)[place] = dot * scale;
     }
   }
   for (size_t head = 0; head < num_heads; ++head) {
-    const std::span<float> weights(out.Row(head), kv.num_rows());
+    const std::span<float> weights(out.Row(head), rows.size());
     const float largest = *std::ranges::max_element(weights);
     float sum = 0.0f;
     for (float& weight : weights) sum += weight = std::exp(weight - largest);
@@ -54,6 +55,7 @@ double MeanCosine(size_t count, size_t length, const Value& a, const Value& b) {
 
 RowSet ElasticPolicy::BeginStep(const StepInput& step) {
   all_ = step.visible;
+  known_ = all_.Without(step.never_computed);
   open_ = step.OpenRows();
   const std::span<const uint32_t> open = open_;
   window_ = step.RowsOf(open.first(std::min(open.size(), options_.beta)));
@@ -76,7 +78,7 @@ LayerPlan ElasticPolicy::PlanLayer(LayerView& view) {
   if (Testing(view.layer)) {  // while the caches are still those of the last step
     old_weights_.resize(tracked_.size());
     view.pool->ParallelFor(tracked_.size(), [&](size_t i) {
-      HeadWeights(view.kept_q.Row(tracked_[i]), num_heads_, *view.kv, old_weights_[i]);
+      HeadWeights(view.kept_q.Row(tracked_[i]), num_heads_, *view.kv, known_, old_weights_[i]);
     });
   }
   return LayerPlan::Of(rows_);
@@ -107,7 +109,7 @@ double ElasticPolicy::Similarity(const AttentionView& view) const {
   view.pool->ParallelFor(tracked_.size(), [&](size_t i) {
     const Mat<float>& old_weights = old_weights_[i];
     Mat<float> weights;
-    HeadWeights(view.kept_q.Row(tracked_[i]), num_heads_, *view.kv, weights);
+    HeadWeights(view.kept_q.Row(tracked_[i]), num_heads_, *view.kv, known_, weights);
     const size_t heads = weights.rows(), keys = weights.cols();
     const auto at = [&](const Mat<float>& map) {
       return [&map, by_key = options_.by_key](size_t a, size_t b) {

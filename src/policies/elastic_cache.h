@@ -50,7 +50,7 @@ class ElasticPolicy : public CachePolicy {
   ElasticOptions options_;
   size_t num_heads_;
   size_t num_layers_;
-  RowSet all_;               // visible rows
+  RowSet all_, known_;       // visible rows; those that have been computed before
   RowSet rows_;              // recomputed in the current layer
   RowSet open_, window_;     // open positions; the rows that predict the window's
   RowSet tracked_, next_tracked_;

@@ -245,7 +245,8 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
     const size_t count = plans_[s].out_rows.size();
     AttentionJob job{.q = queries_[s],
                      .kv = &state.kv(layer_),
-                     .out = heads_.View().Rows(out_.first[s], count)};
+                     .out = heads_.View().Rows(out_.first[s], count),
+                     .hidden = state.hidden()};
     if (!state.keeps().attention) {
       jobs.push_back(job);
       continue;

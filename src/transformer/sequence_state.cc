@@ -39,7 +39,12 @@ SequenceState::SequenceState(const ModelConfig& config, size_t num_rows, KvType 
   }
 }
 
-void SequenceState::Describe(StepInput& input) const {
+void SequenceState::Describe(StepInput& input) {
+  hidden_.clear();
+  if (input.visible.size() < num_rows_) {
+    hidden_.assign(num_rows_, 1);
+    for (const uint32_t row : input.visible) hidden_[row] = 0;
+  }
   std::vector<uint32_t> never, news;
   for (const uint32_t row : input.visible) {
     if (tokens_[row] == input.ids[row]) continue;

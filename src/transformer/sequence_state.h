@@ -40,8 +40,10 @@ class SequenceState {
   Mat<float>& x() { return x_; }
   size_t cache_bytes() const;
 
-  // Fills in never_computed and new_tokens.
-  void Describe(StepInput& input) const;
+  // Fills in never_computed and new_tokens, and remembers which rows are hidden.
+  void Describe(StepInput& input);
+  // 1 where a row is hidden in the current step; empty if none is.   [num_rows]
+  std::span<const uint8_t> hidden() const { return hidden_; }
   // The rows that enter a step: from now on they belong to these tokens.
   void Enter(const RowSet& rows, std::span<const TokenId> ids);
   // Forgets that rows were computed, as when tokens are inserted before them.
@@ -69,6 +71,7 @@ class SequenceState {
   std::vector<KvCache> kv_;
   std::vector<Mat<float>> kept_, queries_, inputs_, identifiers_;  // per layer that has them
   std::vector<TokenId> tokens_;  // per row: the token it last ran with
+  std::vector<uint8_t> hidden_;
   Mat<float> x_;                 // [num_rows, model_dim], the residual stream
 };
 

@@ -35,7 +35,8 @@ struct StepInput {
   RowSet new_tokens = {}; // visible rows whose token is not the one they last ran with (these
                           // include never_computed)
 
-  size_t num_rows() const { return ids.size(); }
+  size_t num_rows() const { return ids.size(); }  // room for rows, visible or not
+  size_t end() const { return visible.empty() ? 0 : visible[visible.size() - 1] + 1; }
   RowSet reads() const { return wanted.Union(checked); }
 
   // The row whose logits predict a position, and back. Position 0 has no row before it.
