@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   for (const auto add : {spa::cli::AddGenerate, spa::cli::AddChat, spa::cli::AddServe, spa::cli::AddDemo, spa::cli::AddInspect, spa::cli::AddLogits,
                          spa::cli::AddConvert, spa::cli::AddQuantize, spa::cli::AddSynth,
                          spa::cli::AddProxy, spa::cli::AddBench, spa::cli::AddEval,
-                         spa::cli::AddCompare, spa::cli::AddProfile}) {
+                         spa::cli::AddCompare, spa::cli::AddProfile, spa::cli::AddOptions}) {
     add(line);
   }
   try {
