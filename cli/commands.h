@@ -19,5 +19,6 @@ void AddProfile(CommandLine& line);
 void AddServe(CommandLine& line);
 void AddChat(CommandLine& line);
 void AddDemo(CommandLine& line);
+void AddReference(CommandLine& line);
 
 }  // namespace spa::cli
