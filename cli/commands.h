@@ -20,5 +20,6 @@ void AddServe(CommandLine& line);
 void AddChat(CommandLine& line);
 void AddDemo(CommandLine& line);
 void AddOptions(CommandLine& line);
+void AddReference(CommandLine& line);
 
 }  // namespace spa::cli
