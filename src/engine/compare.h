@@ -70,7 +70,7 @@ Agreement CountAgreement(std::span<const TokenId> vanilla, std::span<const Token
 // A few questions of the kind the embedded model was trained on.
 std::vector<Question> BuiltInQuestions();
 
-// One HTML page with plots of quality against speed.   title: the model
+// One HTML page with plots of quality against speed.
 std::string CompareReport(std::span<const CompareRow> rows, const std::string& model,
                           size_t num_questions);
 

@@ -7,11 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-
-extern "C" {
-extern const char spa_embedded_page_begin[];
-extern const char spa_embedded_page_end[];
-}
+#include "engine/report.h"
 
 namespace spa {
 namespace {
@@ -107,11 +103,6 @@ bool IsLoopback(const std::string& host) {
   in_addr address;
   return host == "localhost" || host == "::1" ||
          (inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
-}
-
-std::string_view EmbeddedPage() {
-  return {spa_embedded_page_begin,
-          static_cast<size_t>(spa_embedded_page_end - spa_embedded_page_begin)};
 }
 
 Server::Server(Engine& engine, const ServerOptions& options)
