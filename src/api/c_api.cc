@@ -154,7 +154,7 @@ void Report(const Engine& engine, const Generation& generation,
   const Decoder& decoder = generation.decoder();
   const std::vector<int32_t> ids = CanvasIds(decoder);
   std::vector<uint8_t> settled;
-  for (const uint8_t masked : decoder.masked().subspan(decoder.prompt_length())) {
+  for (const uint8_t masked : decoder.masked().subspan(decoder.prompt_length(), ids.size())) {
     settled.push_back(masked ? 0 : 1);
   }
   std::string text;
