@@ -1,6 +1,8 @@
 // spa convert, quantize, synth: write GGUF files.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"

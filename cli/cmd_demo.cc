@@ -1,6 +1,7 @@
 // spa demo: one question, answered without a cache and with one, side by side.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <thread>
