@@ -51,8 +51,11 @@ Engine::Engine(const EngineOptions& options)
   if (tokenizer_) {
     vocabulary_.num_tokens = std::min(config().vocab_rows, tokenizer_->vocab_size());
     vocabulary_.stop_ids = StopIds(*tokenizer_);
-  } else if (config().eos_id) {
-    vocabulary_.stop_ids = {*config().eos_id};
+  }
+  for (const TokenId id : config().stop_ids) {
+    if (std::ranges::find(vocabulary_.stop_ids, id) == vocabulary_.stop_ids.end()) {
+      vocabulary_.stop_ids.push_back(id);
+    }
   }
   std::erase_if(vocabulary_.stop_ids,
                 [&](TokenId id) { return static_cast<size_t>(id) >= config().vocab_rows; });
@@ -66,22 +69,25 @@ const Tokenizer& Engine::tokenizer() const {
 }
 
 DecodeOptions Engine::DefaultDecodeOptions() const {
+  const DecodeDefaults& published = config().decode;
   DecodeOptions options;
-  if (config().family == Family::kDream) {
+  if (published.schedule == DecodeDefaults::Schedule::kTimeGrid) {
     options.schedule = Schedule::kTimeGrid;
-    options.order = Order::kEntropy;
-    options.draw = Draw::kFiltered;
-    options.block_length = options.gen_length;
   }
-  options.gen_length = options.steps = config().gen_length.value_or(options.gen_length);
-  options.block_length = config().block_length.value_or(
-      std::min(options.block_length, options.gen_length));
+  if (published.order == DecodeDefaults::Order::kEntropy) options.order = Order::kEntropy;
+  if (published.draw == DecodeDefaults::Draw::kFiltered) options.draw = Draw::kFiltered;
+  options.temperature = published.temperature;
+  options.top_p = published.top_p;
+  options.gen_length = options.steps = published.gen_length;
+  options.block_length = published.block_length == 0
+                             ? options.gen_length
+                             : std::min(published.block_length, options.gen_length);
   return options;
 }
 
 std::vector<TokenId> Engine::Encode(const Prompt& prompt) const {
   if (prompt.messages.empty()) return tokenizer().EncodeWithSpecial(prompt.text);
-  return EncodeChat(tokenizer(), DetectChatFormat(tokenizer()), prompt.messages);
+  return EncodeChat(tokenizer(), ChooseChatFormat(tokenizer(), config().chat), prompt.messages);
 }
 
 PolicyFactory Engine::PrepareCache(const CacheSpec& spec, const Preparation& how) {

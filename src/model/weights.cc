@@ -1,5 +1,8 @@
 #include "model/weights.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/error.h"
 #include "kernels/block_codec.h"
 
@@ -11,8 +14,8 @@ class Loader {
   Loader(const ModelFile& file, ThreadPool& pool, const LoadProgress& progress)
       : file_(file), pool_(pool), progress_(progress), total_bytes_(file.tensor_bytes()) {}
 
-  PackedMatrix Matrix(TensorRole role, size_t layer) {
-    const Tensor& tensor = file_.Get(role, layer);
+  PackedMatrix Matrix(TensorRole role, size_t layer, size_t expert = 0) {
+    const Tensor& tensor = file_.Get(role, layer, expert);
     const std::vector<uint32_t> order = file_.HalfSplitRowOrder(role);
     PackedMatrix packed({.dtype = tensor.dtype,
                          .rows = tensor.rows(),
@@ -25,10 +28,14 @@ class Loader {
     return packed;
   }
 
+  // A small tensor as it is: norms, biases, routers.
   std::vector<float> Vector(TensorRole role, size_t layer) {
     const Tensor& tensor = file_.Get(role, layer);
-    std::vector<float> values(tensor.cols());
-    DecodeRow(tensor.dtype, tensor.bytes.data(), values.size(), values.data());
+    std::vector<float> values(tensor.num_elements());
+    const size_t cols = tensor.cols(), row_bytes = RowBytes(tensor.dtype, cols);
+    for (size_t row = 0; row < tensor.rows(); ++row) {
+      DecodeRow(tensor.dtype, tensor.bytes.data() + row * row_bytes, cols, &values[row * cols]);
+    }
     // Biases belong to rows of Wq and Wk, so they follow the same order.
     const TensorRole matrix = role == TensorRole::kBq   ? TensorRole::kWq
                               : role == TensorRole::kBk ? TensorRole::kWk
@@ -38,8 +45,34 @@ class Loader {
       for (size_t i = 0; i < order.size(); ++i) ordered[i] = values[order[i]];
       values = std::move(ordered);
     }
+    // A number that is none would spread through all rows, and a router would choose nobody.
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+      throw Error("{}: the tensor {} of layer {} holds a value that is not a number",
+                  file_.where(), tensor.name, layer);
+    }
     Report(tensor);
     return values;
+  }
+
+  ExpertWeights Experts(const ExpertConfig& config, size_t layer) {
+    ExpertWeights experts;
+    const std::vector<float> router = Vector(TensorRole::kRouter, layer);
+    experts.router.Resize(config.count, router.size() / config.count);
+    std::ranges::copy(router, experts.router.data());
+    if (config.bias) experts.router_bias = Vector(TensorRole::kRouterBias, layer);
+    if (config.shared_dim > 0) {
+      experts.shared_wgate = Matrix(TensorRole::kSharedGate, layer);
+      experts.shared_wup = Matrix(TensorRole::kSharedUp, layer);
+      experts.shared_wdown = Matrix(TensorRole::kSharedDown, layer);
+    }
+    const auto each = [&](TensorRole role, std::vector<PackedMatrix>& matrices) {
+      matrices.reserve(config.count);
+      for (size_t e = 0; e < config.count; ++e) matrices.push_back(Matrix(role, layer, e));
+    };
+    each(TensorRole::kExpertGate, experts.wgate);
+    each(TensorRole::kExpertUp, experts.wup);
+    each(TensorRole::kExpertDown, experts.wdown);
+    return experts;
   }
 
   void Report(const Tensor& tensor) {
@@ -71,6 +104,12 @@ size_t Weights::bytes() const {
                                        &layer.wup, &layer.wdown}) {
       bytes += matrix->bytes();
     }
+    const ExpertWeights& experts = layer.experts;
+    bytes += experts.router.bytes() + experts.shared_wgate.bytes() + experts.shared_wup.bytes() +
+             experts.shared_wdown.bytes();
+    for (const auto* matrices : {&experts.wgate, &experts.wup, &experts.wdown}) {
+      for (const PackedMatrix& matrix : *matrices) bytes += matrix.bytes();
+    }
   }
   return bytes;
 }
@@ -92,8 +131,16 @@ Weights LoadWeights(const ModelFile& file, ThreadPool& pool, const LoadProgress&
       layer.bk = load.Vector(TensorRole::kBk, i);
       layer.bv = load.Vector(TensorRole::kBv, i);
     }
+    if (config.qk_norm) {
+      layer.q_norm = load.Vector(TensorRole::kQNorm, i);
+      layer.k_norm = load.Vector(TensorRole::kKNorm, i);
+    }
     layer.wo = load.Matrix(TensorRole::kWo, i);
     layer.ffn_norm = load.Vector(TensorRole::kFfnNorm, i);
+    if (config.has_experts(i)) {
+      layer.experts = load.Experts(config.experts, i);
+      continue;
+    }
     layer.wgate = load.Matrix(TensorRole::kWgate, i);
     layer.wup = load.Matrix(TensorRole::kWup, i);
     layer.wdown = load.Matrix(TensorRole::kWdown, i);

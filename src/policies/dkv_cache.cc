@@ -68,7 +68,7 @@ RowSet DkvGreedyPolicy::ChooseRows(const StepInput& step) {
 PolicyFactory MakeDkvDecode(OptionReader& reader, const PolicyContext& context) {
   DkvDecodeOptions options;
   options.logit_shift = context.file->config().logit_shift;
-  options.interval = reader.Count("interval", options.logit_shift ? 4 : 8, 1, 1 << 20);
+  options.interval = reader.Count("interval", context.file->config().cache.dkv_interval, 1, 1 << 20);
   options.freeze_prompt = reader.Flag("freeze-prompt", false);
   options.shift = static_cast<DkvShift>(reader.Choice("shift", 0, {"un", "un-right", "right"}));
   return [options] { return std::make_unique<DkvDecodePolicy>(options); };

@@ -37,10 +37,10 @@ RowSet DllmPolicy::Select(LayerView& view, MatView<const float> values) {
 }
 
 PolicyFactory MakeDllm(OptionReader& reader, const PolicyContext& context) {
-  const bool dream = context.file->config().family == Family::kDream;
+  const CacheDefaults& published = context.file->config().cache;
   DllmOptions options;
-  options.prompt_interval = reader.Count("prompt-interval", dream ? 25 : 50, 1, 1 << 20);
-  options.gen_interval = reader.Count("gen-interval", dream ? 2 : 7, 1, 1 << 20);
+  options.prompt_interval = reader.Count("prompt-interval", published.dllm_prompt_interval, 1, 1 << 20);
+  options.gen_interval = reader.Count("gen-interval", published.dllm_gen_interval, 1, 1 << 20);
   options.rho = reader.Number("rho", options.rho, 0.0, 1.0);
   return [options] { return std::make_unique<DllmPolicy>(options); };
 }

@@ -151,7 +151,7 @@ size_t ElasticPolicy::bytes() const {
 PolicyFactory MakeElastic(OptionReader& reader, const PolicyContext& context) {
   const ModelConfig config = context.file->config();
   ElasticOptions options;
-  options.beta = reader.Count("beta", config.family == Family::kDream ? 32 : 16, 1, 1 << 20);
+  options.beta = reader.Count("beta", config.cache.elastic_beta, 1, 1 << 20);
   options.gamma = reader.Number("gamma", options.gamma, 0.0, 2.0);
   options.track = reader.Count("track", options.track, 0, 1 << 20);
   options.block_caching = reader.Flag("block-caching", options.block_caching);

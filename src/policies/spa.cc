@@ -215,21 +215,6 @@ size_t SpaPolicy::bytes() const {
 
 namespace {
 
-// Refresh intervals and floor of the authors' scripts, per benchmark.
-struct TaskPreset {
-  const char* task;
-  size_t llada_prompt, llada_gen;
-  double llada_floor;
-  size_t dream_prompt, dream_gen;
-  double dream_floor;
-};
-constexpr TaskPreset kTasks[] = {
-    {"gsm8k", 50, 7, 0.0625, 25, 2, 0.125},   {"gpqa", 50, 6, 0.0625, 16, 1, 0.2},
-    {"math", 50, 2, 0.0625, 50, 1, 0.0625},   {"bbh", 50, 6, 0.0625, 32, 2, 0.0625},
-    {"mmlu-pro", 50, 3, 0.125, 16, 4, 0.0625}, {"mbpp", 25, 4, 0.0625, 8, 3, 0.125},
-    {"humaneval", 50, 8, 0.2, 50, 3, 0.0625},
-};
-
 enum class Preset { kDefault, kPaper, kReference };
 
 }  // namespace
@@ -239,10 +224,9 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
   const auto preset =
       static_cast<Preset>(reader.Choice("preset", 0, {"default", "paper", "reference"}));
   std::vector<std::string> tasks;
-  for (const TaskPreset& task : kTasks) tasks.emplace_back(task.task);
-  const TaskPreset& task = kTasks[reader.Choice("task", 0, tasks)];
+  for (const SpaTask& task : config.cache.spa_tasks) tasks.emplace_back(task.name);
+  const SpaTask& task = config.cache.spa_tasks[reader.Choice("task", 0, tasks)];
   const bool reference = preset == Preset::kReference, paper = preset == Preset::kPaper;
-  const bool dream = config.family == Family::kDream;
 
   auto model = std::make_shared<SpaModel>();
   SpaOptions& o = model->options;
@@ -262,11 +246,9 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
                                                                 : paper ? FirstLayer::kProxy
                                                                         : FirstLayer::kDense),
                                             {"attention", "dense", "proxy"}));
-  const size_t prompt_every = dream ? task.dream_prompt : task.llada_prompt;
-  const size_t gen_every = dream ? task.dream_gen : task.llada_gen;
-  o.warmup = reader.Count("warmup", reference && dream ? 1 : 0, 0, 1 << 20);
-  o.refresh_prompt = reader.Count("refresh-prompt", paper ? 0 : prompt_every, 0, 1 << 20);
-  o.refresh_gen = reader.Count("refresh-gen", reference ? gen_every : 0, 0, 1 << 20);
+  o.warmup = reader.Count("warmup", reference ? config.cache.spa_reference_warmup : 0, 0, 1 << 20);
+  o.refresh_prompt = reader.Count("refresh-prompt", paper ? 0 : task.prompt_interval, 0, 1 << 20);
+  o.refresh_gen = reader.Count("refresh-gen", reference ? task.gen_interval : 0, 0, 1 << 20);
   o.drift = reader.Number("drift", 1.0, 0.0, 1.0);
   o.refresh_drift = reader.Number("refresh-drift", 0.0, 0.0, 1e9);
   o.stale_first = reader.Flag("stale-first", false);
@@ -280,7 +262,7 @@ PolicyFactory MakeSpa(OptionReader& reader, const PolicyContext& context) {
   Budget budget = ChooseBudget(reader, *context.file, ours);
   const auto uniform = reader.OptionalNumber("rho", kLeast, 1.0);
   const double floor = reader.Number(
-      "rho-min", reference ? (dream ? task.dream_floor : task.llada_floor) : 0.0, 0.0, 1.0);
+      "rho-min", reference ? task.floor_ratio : 0.0, 0.0, 1.0);
   // The authors' Dream scripts scale the published peak of 0.30 to 0.25.
   const double peak = reader.Number(
       "rho-peak", reference ? 0.25 : PublishedBudget(config).peak_ratio, kLeast, 1.0);
