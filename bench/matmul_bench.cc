@@ -48,6 +48,34 @@ void MatMulBench(benchmark::State& state, DType dtype, size_t cols, size_t rows)
                 });
 }
 
+// The up products of LLaDA-MoE: m rows for each of 64 experts, all at once or one after the other.
+void ExpertsBench(benchmark::State& state, DType dtype, bool at_once) {
+  constexpr size_t kExperts = 64, kCols = 2048, kRows = 1024;
+  const size_t m = static_cast<size_t>(state.range(0));
+  const std::vector<std::byte> bytes = StoredWeights(dtype, kRows, kCols);
+  std::vector<PackedMatrix> experts;
+  for (size_t e = 0; e < kExperts; ++e) {
+    experts.emplace_back(
+        MatrixSource{.dtype = dtype, .rows = kRows, .cols = kCols, .data = bytes.data()},
+        BenchPool());
+  }
+  const std::vector<uint32_t> rows_of_expert(kExperts, static_cast<uint32_t>(m));
+  const Mat<float> x = Filled(kExperts * m, kCols);
+  Mat<float> y(kExperts * m, kRows);
+  Activations activations;
+  RunAndCompare(state, 2.0 * static_cast<double>(kExperts * m * kRows * kCols), 0.0, [&] {
+    if (at_once) {
+      activations.SetExperts(x.View(), rows_of_expert);
+      MatMulExperts(activations, experts, y.View(), BenchPool());
+      return;
+    }
+    for (size_t e = 0; e < kExperts; ++e) {
+      activations.Set(x.View().Rows(e * m, m));
+      MatMul(activations, experts[e], y.View().Rows(e * m, m), BenchPool());
+    }
+  });
+}
+
 void PackBench(benchmark::State& state, DType dtype) {
   const std::vector<std::byte> bytes = StoredWeights(dtype, 4096, 4096);
   RunAndCompare(state, 0.0, static_cast<double>(bytes.size()), [&] {
@@ -69,6 +97,13 @@ const bool registered = [] {
       for (const int m : {1, 2, 4, 5, 8, 16, 32, 41, 64, 128, 512}) bench->Arg(m);
     }
     benchmark::RegisterBenchmark(("pack/" + name).c_str(), PackBench, dtype)->UseRealTime();
+  }
+  for (const bool at_once : {true, false}) {
+    auto* bench = benchmark::RegisterBenchmark(
+        at_once ? "experts/Q4_0/at_once" : "experts/Q4_0/one_by_one", ExpertsBench, DType::kQ4_0,
+        at_once);
+    bench->UseRealTime()->MinTime(0.3)->ArgName("m");
+    for (const int m : {1, 2, 4, 8, 16, 32}) bench->Arg(m);
   }
   return true;
 }();

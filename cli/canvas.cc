@@ -37,7 +37,7 @@ Canvas DrawAnswer(const Engine& engine, const Decoder& decoder, size_t columns,
   const auto ids = decoder.ids().subspan(begin);
   const auto masked = decoder.masked().subspan(begin);
   const auto is_new = [&](size_t i) {
-    return std::ranges::binary_search(decoder.committed(), static_cast<uint32_t>(begin + i));
+    return decoder.changed().Contains(begin + i);
   };
   for (size_t i = 0; i < ids.size();) {
     if (masked[i]) {

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "engine/compare.h"
+#include "engine/runner.h"
 #include "engine/write_model.h"
 #include "kernels/attention.h"
 #include "kernels/block_codec.h"
@@ -153,7 +153,7 @@ struct StepWork {
 };
 
 CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& flags) {
-  const PolicyFactory policy = engine.PrepareCache(spec, {.warm = flags.warm});
+  const SharedCache cache = engine.PrepareCache(spec, {.warm = flags.warm});
   std::vector<TokenId> prompt(flags.prompt);
   for (size_t i = 0; i < prompt.size(); ++i) {
     prompt[i] = static_cast<TokenId>(RandomStream(7, 0, i).Bits(0) % 256);
@@ -163,22 +163,22 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
   options.block_length = flags.block;
   options.early_stop = false;
   CacheResult best;
-  best.cache = spec.ToString();
+  best.cache = cache->description;
   best.step_seconds = best.first_seconds = 1e300;
   PhaseClock& clock = engine.transformer().clock();
   for (size_t run = 0; run < flags.repeat; ++run) {
     std::unique_ptr<Generation> earlier;
+    Runner runner(engine);
     if (flags.warm) {
-      earlier = engine.Start(prompt, options, policy);
-      Generation* one = earlier.get();
-      StepTogether(engine.transformer(), {&one, 1});
+      Generation& donor = runner.Add({prompt, options, cache});
+      runner.Step();
+      earlier = runner.Remove(donor);
     }
-    const auto generation = engine.Start(prompt, options, policy, earlier.get());
-    Generation* one = generation.get();
+    Generation* generation = &runner.Add({prompt, options, cache, earlier.get()});
     const auto timed_step = [&] {
       clock.Reset();
       const auto start = Clock::now();
-      StepTogether(engine.transformer(), {&one, 1});
+      runner.Step();
       return SecondsSince(start);
     };
     best.first_seconds = std::min(best.first_seconds, timed_step());
@@ -205,7 +205,7 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
     best.memory_bytes = generation->cache_bytes();
   }
   if (best.phases.empty()) {
-    throw Error("the answer of {} tokens ends with its first step: give a longer --gen", flags.gen);
+    throw Error("the answer of {} tokens ends with its first step: give a longer --gen-length", flags.gen);
   }
   return best;
 }
@@ -347,11 +347,11 @@ void AddBench(CommandLine& line) {
   command.Add("--type", flags->type, "Type of the shape's matrices (default Q4_0)");
   command.Add("--caches", flags->caches,
               "Caches to measure, with options as spa:rank=64:scope=all (default none,spa)");
-  command.Add("--prompt", flags->prompt, "Prompt tokens (default 256)")
+  command.Add("--prompt-tokens", flags->prompt, "Prompt tokens (default 256)")
       .Between(1, 1 << 20);
-  command.Add("--gen", flags->gen, "Tokens of the canvas (default 256)")
+  command.Add("-n,--gen-length", flags->gen, "Tokens of the canvas (default 256)")
       .Between(1, 1 << 20);
-  command.Add("--block", flags->block, "Block length (default 32)")
+  command.Add("--block-length", flags->block, "Block length (default 32)")
       .Between(1, 1 << 20);
   command.Add("--steps", flags->steps, "Steps measured after the first (default 8)")
       .Between(1, 1 << 20);
@@ -364,7 +364,7 @@ void AddBench(CommandLine& line) {
   command.Footer(
       "Examples:\n"
       "  spa bench --kernels\n"
-      "  spa bench --shape llada-8b --layers 4 --prompt 256 --gen 256 --caches none,spa");
+      "  spa bench --shape llada-8b --layers 4 --prompt-tokens 256 --gen-length 256 --caches none,spa");
   command.Action([flags] { Run(*flags); });
 }
 

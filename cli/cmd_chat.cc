@@ -11,7 +11,7 @@
 #include "cli/flags.h"
 #include "cli/line_reader.h"
 #include "cli/watch.h"
-#include "engine/compare.h"
+#include "engine/runner.h"
 
 namespace spa::cli {
 namespace {
@@ -45,7 +45,7 @@ class Chat {
     sigaction(SIGINT, &action, nullptr);
     if (reader_.interactive()) {
       fmt::print("{}Cache {}. /help lists commands, Ctrl-D ends.{}\n", style_.dim,
-                 cache_.ToString(), style_.reset);
+                 cache_->description, style_.reset);
     }
     const std::string prompt = reader_.interactive() ? "> " : "";
     size_t failed = 0;
@@ -132,32 +132,30 @@ class Chat {
                   "/new starts over, /undo takes the last question back",
                   ids.size(), options.gen_length, engine_.config().context_length);
     }
-    std::vector<std::unique_ptr<Generation>> generations;
-    generations.push_back(
-        engine_.Start(std::move(ids), options, policy_, warm_ ? last_.get() : nullptr));
     Watch watch;
-    std::vector<GenerationReport> reports;
+    std::unique_ptr<Generation> generation;
     try {
-      reports = engine_.Run(generations, cache_, [&](size_t, Generation& generation) {
-        if (reader_.interactive()) watch.Show(engine_, generation.decoder());
-        if (interrupted) throw Stopped{};
-      });
+      generation = RunAlone(engine_,
+                            {std::move(ids), options, cache_, warm_ ? last_.get() : nullptr},
+                            [&](Generation& running) {
+                              if (reader_.interactive()) watch.Show(engine_, running.decoder());
+                              if (interrupted) throw Stopped{};
+                            });
     } catch (const Stopped&) {
       watch.Finish();
       throw Error("stopped");
     }
     watch.Finish();
-    last_ = std::move(generations.front());
-    const GenerationReport& report = reports.front();
-    PrintLine(report.text);
+    last_ = std::move(generation);
+    const std::string text = AnswerText(engine_, last_->decoder());
+    PrintLine(text);
     if (reader_.interactive()) {
+      const GenerationStats stats = last_->Stats();
       fmt::print("{}{:.1f} tokens/s · {} steps · {:.0f}% of rows{}{}\n", style_.dim,
-                 report.tokens_per_second, report.steps,
-                 100.0 * static_cast<double>(report.rows_computed) /
-                     static_cast<double>(report.rows_total),
-                 report.ended ? "" : " · cut off: /set length gives more room", style_.reset);
+                 stats.tokens_per_second(), stats.steps, 100.0 * stats.rows_fraction(),
+                 stats.ended ? "" : " · cut off: /set length gives more room", style_.reset);
     }
-    return report.text;
+    return text;
   }
 
   void Forget() {
@@ -186,9 +184,8 @@ class Chat {
   void SetCache(const CacheSpec& spec) {
     ProgressBar bar;
     engine_.set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
-    policy_ = engine_.PrepareCache(spec, {.warm = warm_});
+    cache_ = engine_.PrepareCache(spec, {.warm = warm_});
     engine_.set_progress({});
-    cache_ = spec;
     last_.reset();
   }
 
@@ -237,8 +234,7 @@ class Chat {
   DecodeChoices choices_;
   std::string system_;
   bool warm_;
-  CacheSpec cache_;
-  PolicyFactory policy_;
+  SharedCache cache_;
   std::vector<ChatMessage> turns_;
   std::unique_ptr<Generation> last_;  // what the next answer starts warm from
   LineReader reader_;

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "engine/compare.h"
-#include "engine/report.h"
+#include "lab/compare.h"
+#include "lab/report.h"
 
 namespace spa::cli {
 namespace {

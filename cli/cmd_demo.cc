@@ -12,12 +12,11 @@
 #include "cli/flags.h"
 #include "cli/line_reader.h"
 #include "cli/watch.h"
-#include "engine/compare.h"
+#include "engine/runner.h"
+#include "lab/questions.h"
 
 namespace spa::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct Flags {
   ModelFlags model;
@@ -26,11 +25,17 @@ struct Flags {
   double pause_ms = 30.0;
 };
 
-struct Runner {
-  CacheSpec cache;
-  std::unique_ptr<Generation> generation;
-  double seconds = 0.0;  // of its own steps
+// One cache's answer.
+struct Side {
+  Side(Engine& engine, Request request)
+      : runner(engine), generation(runner.Add(std::move(request))) {}
+
+  GenerationStats stats() const { return generation.Stats(); }
+
+  Runner runner;
+  Generation& generation;
 };
+using Sides = std::vector<std::unique_ptr<Side>>;
 
 std::string AskQuestion(const Flags& flags) {
   if (!flags.question.empty()) return flags.question;
@@ -45,69 +50,65 @@ std::string AskQuestion(const Flags& flags) {
 }
 
 // Both answers, in columns of equal width.
-std::vector<std::string> Columns(const Engine& engine, const std::vector<Runner>& runners,
-                                 const Style& style) {
+std::vector<std::string> Columns(const Engine& engine, const Sides& sides, const Style& style) {
   constexpr size_t kGap = 3;
-  const size_t gaps = kGap * (runners.size() - 1) + 1;
-  const size_t columns = std::max(StderrSize().columns, gaps + runners.size());
-  const size_t width = (columns - gaps) / runners.size();
+  const size_t gaps = kGap * (sides.size() - 1) + 1;
+  const size_t columns = std::max(StderrSize().columns, gaps + sides.size());
+  const size_t width = (columns - gaps) / sides.size();
   std::vector<Canvas> canvases;
   size_t height = 0;
-  for (const Runner& runner : runners) {
-    canvases.push_back(DrawAnswer(engine, runner.generation->decoder(), width, style));
+  for (const auto& side : sides) {
+    canvases.push_back(DrawAnswer(engine, side->generation.decoder(), width, style));
     height = std::max(height, canvases.back().Lines().size());
   }
   std::vector<std::string> lines(height + 2);
-  for (size_t i = 0; i < runners.size(); ++i) {
+  for (size_t i = 0; i < sides.size(); ++i) {
     const auto add = [&](size_t line, const std::string& text, size_t text_width) {
       lines[line] += Clip(text, width);
-      if (i + 1 < runners.size()) {
+      if (i + 1 < sides.size()) {
         lines[line] += std::string(width - std::min(width, text_width) + kGap, ' ');
       }
     };
-    const Generation& generation = *runners[i].generation;
-    const std::string name = runners[i].cache.ToString();
-    add(0, fmt::format("{}{}{}", style.bold, name, style.reset), DisplayWidth(name));
+    const GenerationStats stats = sides[i]->stats();
+    add(0, fmt::format("{}{}{}", style.bold, stats.cache, style.reset), DisplayWidth(stats.cache));
     const std::vector<std::string> text = canvases[i].Lines();
     for (size_t line = 0; line < height; ++line) {
       add(line + 1, line < text.size() ? text[line] : "",
           line < text.size() ? canvases[i].Width(line) : 0);
     }
-    const uint64_t total = std::max<uint64_t>(1, generation.rows_total());
-    const std::string status = fmt::format(
-        "step {} · {:.0f}% of rows · {:.0f} ms", generation.decoder().steps(),
-        100.0 * static_cast<double>(generation.rows_computed()) / static_cast<double>(total),
-        runners[i].seconds * 1e3);
+    const std::string status =
+        fmt::format("step {} · {:.0f}% of rows · {:.0f} ms", stats.steps,
+                    100.0 * stats.rows_fraction(), stats.engine_seconds * 1e3);
     add(height + 1, fmt::format("{}{}{}", style.dim, status, style.reset), DisplayWidth(status));
   }
   return lines;
 }
 
-void PrintSummary(const Engine& engine, const std::vector<Runner>& runners) {
+void PrintSummary(const Engine& engine, const Sides& sides) {
   std::vector<std::vector<std::string>> table = {
       {"cache", "steps", "rows computed", "time", "tokens/s", "answer"}};
   std::vector<std::string> answers;
-  for (const Runner& runner : runners) {
-    const Decoder& decoder = runner.generation->decoder();
-    answers.push_back(AnswerText(engine, decoder));
+  for (const auto& side : sides) {
+    const GenerationStats stats = side->stats();
+    answers.push_back(AnswerText(engine, side->generation.decoder()));
     std::string shown = answers.back();
     const size_t at = shown.rfind("Answer: ");
     if (at != std::string::npos) shown = shown.substr(at + 8);
     std::ranges::replace(shown, '\n', ' ');
     if (shown.size() > 40) shown = "(see above)";
-    const auto rows = static_cast<double>(runner.generation->rows_computed());
-    table.push_back({runner.cache.ToString(), std::to_string(decoder.steps()),
-                     fmt::format("{} ({:.1f}%)", runner.generation->rows_computed(),
-                                 100.0 * rows / static_cast<double>(runner.generation->rows_total())),
-                     fmt::format("{:.0f} ms", runner.seconds * 1e3),
-                     fmt::format("{:.0f}", static_cast<double>(decoder.SettledPrefix().length) /
-                                               runner.seconds),
+    table.push_back({stats.cache, std::to_string(stats.steps),
+                     fmt::format("{} ({:.1f}%)", stats.rows_computed, 100.0 * stats.rows_fraction()),
+                     fmt::format("{:.0f} ms", stats.engine_seconds * 1e3),
+                     fmt::format("{:.0f}", static_cast<double>(stats.generated_tokens) /
+                                               stats.engine_seconds),
                      shown});
   }
   fmt::print("\n{}", FormatTable(table));
-  for (size_t i = 1; i < runners.size(); ++i) {
-    fmt::print("{} is {:.1f} times as fast as {}; the answers {}.\n", runners[i].cache.ToString(),
-               runners[0].seconds / runners[i].seconds, runners[0].cache.ToString(),
+  const GenerationStats first = sides[0]->stats();
+  for (size_t i = 1; i < sides.size(); ++i) {
+    const GenerationStats stats = sides[i]->stats();
+    fmt::print("{} is {:.1f} times as fast as {}; the answers {}.\n", stats.cache,
+               first.engine_seconds / stats.engine_seconds, first.cache,
                answers[i] == answers[0] ? "agree word for word" : "differ");
   }
 }
@@ -119,16 +120,14 @@ void Run(const Flags& flags) {
   Prompt prompt;
   prompt.messages.push_back({"user", question});
   const std::vector<TokenId> ids = engine->Encode(prompt);
-  std::vector<Runner> runners;
-  for (const CacheSpec& cache : ParseCacheList(flags.caches)) {
-    const PolicyFactory policy = engine->PrepareCache(cache);
-    runners.push_back({cache, engine->Start(ids, options, policy)});
+  Sides sides;
+  for (const CacheSpec& spec : ParseCacheList(flags.caches)) {
+    const SharedCache cache = engine->PrepareCache(spec);
     // What a first step allocates is not what the caches differ in.
-    const auto warm_up = engine->Start(ids, options, policy);
-    Generation* one = warm_up.get();
-    StepTogether(engine->transformer(), {&one, 1});
+    Side(*engine, {ids, options, cache}).runner.Step();
+    sides.push_back(std::make_unique<Side>(*engine, Request{ids, options, cache}));
   }
-  if (runners.empty()) throw Error("--caches names no cache");
+  if (sides.empty()) throw Error("--caches names no cache");
   fmt::print("Question: {}\n\n", question);
   std::fflush(stdout);
   const bool live = StderrIsTerminal();
@@ -137,27 +136,24 @@ void Run(const Flags& flags) {
   // Step by step in turn, so that all resolve before one's eyes; each is timed by itself.
   for (bool running = true; running;) {
     running = false;
-    for (Runner& runner : runners) {
-      if (runner.generation->done()) continue;
-      Generation* one = runner.generation.get();
-      const auto start = Clock::now();
-      StepTogether(engine->transformer(), {&one, 1});
-      runner.seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    for (const auto& side : sides) {
+      if (side->generation.done()) continue;
+      side->runner.Step();
       running = true;
     }
     if (!live || !running) continue;
-    watch.Draw(Columns(*engine, runners, style));
+    watch.Draw(Columns(*engine, sides, style));
     std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(flags.pause_ms));
   }
   if (live) {
     PrintStderr("\n");
   } else {
-    for (const Runner& runner : runners) {
-      fmt::print("{}: {}\n", runner.cache.ToString(),
-                 AnswerText(*engine, runner.generation->decoder()));
+    for (const auto& side : sides) {
+      fmt::print("{}: {}\n", side->stats().cache,
+                 AnswerText(*engine, side->generation.decoder()));
     }
   }
-  PrintSummary(*engine, runners);
+  PrintSummary(*engine, sides);
 }
 
 }  // namespace

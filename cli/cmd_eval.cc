@@ -5,7 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "engine/eval.h"
+#include "lab/eval.h"
 
 namespace spa::cli {
 namespace {

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/watch.h"
+#include "engine/runner.h"
 
 namespace spa::cli {
 namespace {
@@ -37,22 +38,23 @@ std::vector<TokenId> PromptIds(const Flags& flags, const Engine& engine) {
   return engine.Encode(prompt);
 }
 
-void PrintJson(const GenerationReport& report) {
+void PrintJson(const Engine& engine, const Generation& generation) {
+  const GenerationStats stats = generation.Stats();
   const nlohmann::ordered_json json = {
-      {"text", report.text},
-      {"ids", report.ids},
-      {"finish_reason", report.ended ? "stop" : "length"},
-      {"prompt_tokens", report.prompt_tokens},
-      {"generated_tokens", report.generated_tokens},
-      {"steps", report.steps},
-      {"seconds", report.seconds},
-      {"ttft_seconds", report.ttft_seconds},
-      {"tokens_per_second", report.tokens_per_second},
-      {"rows_computed", report.rows_computed},
-      {"rows_total", report.rows_total},
-      {"cache", report.cache},
-      {"cache_bytes", report.cache_bytes},
-      {"peak_memory_bytes", report.peak_memory_bytes},
+      {"text", AnswerText(engine, generation.decoder())},
+      {"ids", CanvasIds(generation.decoder())},
+      {"finish_reason", stats.ended ? "stop" : "length"},
+      {"prompt_tokens", stats.prompt_tokens},
+      {"generated_tokens", stats.generated_tokens},
+      {"steps", stats.steps},
+      {"seconds", stats.seconds},
+      {"ttft_seconds", stats.first_step_seconds},
+      {"tokens_per_second", stats.tokens_per_second()},
+      {"rows_computed", stats.rows_computed},
+      {"rows_total", stats.rows_total},
+      {"cache", stats.cache},
+      {"cache_bytes", stats.cache_bytes},
+      {"peak_memory_bytes", PeakMemoryBytes()},
   };
   PrintLine(json.dump());
 }
@@ -63,34 +65,32 @@ void Run(const Flags& flags) {
   const CacheSpec cache = flags.cache.Spec();
   ProgressBar bar;
   engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
-  const PolicyFactory policy = engine->PrepareCache(cache);
+  const SharedCache prepared = engine->PrepareCache(cache);
   bar.Clear();
-  std::vector<std::unique_ptr<Generation>> generations;
-  generations.push_back(engine->Start(PromptIds(flags, *engine), options, policy));
   Watch watch;
-  const auto reports = engine->Run(generations, cache, [&](size_t, Generation& generation) {
-    if (flags.watch) {
-      watch.Show(*engine, generation.decoder());
-    } else if (!flags.json) {
-      bar.Show("decoding", static_cast<double>(generation.decoder().steps()) /
-                               static_cast<double>(options.steps));
-    }
-  });
+  const auto generation = RunAlone(
+      *engine, {PromptIds(flags, *engine), options, prepared}, [&](Generation& running) {
+        if (flags.watch) {
+          watch.Show(*engine, running.decoder());
+        } else if (!flags.json) {
+          bar.Show("decoding", static_cast<double>(running.decoder().steps()) /
+                                   static_cast<double>(options.steps));
+        }
+      });
   bar.Clear();
   watch.Finish();
-  const GenerationReport& report = reports.front();
   if (flags.json) {
-    PrintJson(report);
+    PrintJson(*engine, *generation);
     return;
   }
-  PrintLine(report.text);
+  PrintLine(AnswerText(*engine, generation->decoder()));
+  const GenerationStats stats = generation->Stats();
   const Style style(StderrIsTerminal());
   PrintStderr(
       "{}{} tokens in {:.2f} s ({:.1f} tokens/s) · {} steps · {:.1f}% of rows computed · "
       "cache {}{}\n",
-      style.dim, report.generated_tokens, report.seconds, report.tokens_per_second, report.steps,
-      100.0 * static_cast<double>(report.rows_computed) / static_cast<double>(report.rows_total),
-      report.cache, style.reset);
+      style.dim, stats.generated_tokens, stats.seconds, stats.tokens_per_second(), stats.steps,
+      100.0 * stats.rows_fraction(), stats.cache, style.reset);
 }
 
 }  // namespace

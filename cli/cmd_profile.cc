@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "engine/compare.h"
-#include "engine/profile.h"
-#include "engine/report.h"
+#include "lab/compare.h"
+#include "lab/profile.h"
+#include "lab/report.h"
 #include "policies/spa_profile.h"
 
 namespace spa::cli {

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "engine/compare.h"
+#include "lab/compare.h"
 #include "server/server.h"
 
 namespace spa::cli {

@@ -46,7 +46,7 @@ for march in armv8-a armv8.2-a+dotprod; do
     printf '%s\0%s\0' "$object" "$source"
   done | xargs -0 -r -n 2 -P "$(nproc)" aarch64-linux-gnu-g++ -std=c++20 -O2 -march=$march \
     -ffp-contract=off -DFMT_HEADER_ONLY -DSPA_TEST_DATA='"tests/data"' \
-    -DSPA_SHARED_DIR='"../shared"' -DSPA_MODELS_DIR='"models"' \
+    -DSPA_MODELS_DIR='"models"' \
     -I"$build/include" -I/usr/src/googletest/googletest -Isrc -I. -c -o
   # shellcheck disable=SC2046
   aarch64-linux-gnu-g++ -o "$out/kernels_test" $(cat "$out/objects.new") "$hwy/libhwy.so.1" \

@@ -24,7 +24,8 @@ struct TestModel {
   PolicyFactory Policy(const std::string& name, const std::vector<std::string>& options = {}) {
     CacheSpec spec{.name = name, .options = {}};
     for (const std::string& option : options) AddOption(spec, option);
-    return MakePolicyFactory(spec, {.file = &file, .weights = &weights, .pool = &pool, .progress = {}});
+    return PrepareCache(spec, {.file = &file, .weights = &weights, .pool = &pool, .progress = {}})
+        .make;
   }
 
   std::unique_ptr<Generation> Start(const std::vector<TokenId>& prompt, const DecodeOptions& options,

@@ -1,13 +1,9 @@
 #include "base/error.h"
 
-#include <cstdio>
-#include <cstdlib>
-
 namespace spa {
 
 void CheckFailed(const char* file, int line, const char* condition) {
-  std::fprintf(stderr, "spa: internal error at %s:%d: %s\n", file, line, condition);
-  std::abort();
+  throw InternalError(fmt::format("internal error at {}:{}: {}", file, line, condition));
 }
 
 }  // namespace spa

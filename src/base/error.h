@@ -1,6 +1,7 @@
 // Errors. spa::Error is thrown where files, options or requests are read; its message says what was
 // found, what was expected and what to do. SPA_CHECK guards programmer mistakes and is never
-// reachable from user input.
+// reachable from user input; a failed one throws InternalError, so that a server can end the request
+// and live.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,6 +20,11 @@ class Error : public std::runtime_error {
     requires(sizeof...(Args) > 0)
   explicit Error(fmt::format_string<Args...> format, Args&&... args)
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
+};
+
+class InternalError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
 };
 
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition);

@@ -10,10 +10,10 @@
 namespace spa {
 
 Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
-                 const DecodeVocabulary& vocabulary, bool logit_shift)
+                 const DecodeVocabulary& vocabulary, size_t shift)
     : options_(options),
       vocabulary_(vocabulary),
-      logit_shift_(logit_shift),
+      shift_(shift),
       prompt_length_(prompt.size()),
       ids_(std::move(prompt)) {
   SPA_CHECK(prompt_length_ > 0);
@@ -22,14 +22,15 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
   std::fill(masked_.begin() + static_cast<ptrdiff_t>(prompt_length_), masked_.end(), 1);
   steps_per_block_ = options_.steps / (options_.gen_length / options_.block_length);
   if (options_.schedule == Schedule::kTimeGrid) grid_ = TimeGrid(steps_per_block_, options_.eps);
+  block_ = {prompt_length_, prompt_length_ + options_.block_length};
   masks_at_block_start_ = options_.block_length;
   Advance();
 }
 
 size_t Decoder::MasksInBlock() const {
   return static_cast<size_t>(
-      std::accumulate(masked_.begin() + static_cast<ptrdiff_t>(block_begin()),
-                      masked_.begin() + static_cast<ptrdiff_t>(block_end()), 0));
+      std::accumulate(masked_.begin() + static_cast<ptrdiff_t>(block_.begin),
+                      masked_.begin() + static_cast<ptrdiff_t>(block_.end), 0));
 }
 
 size_t Decoder::QuotaOfStep() const {
@@ -43,10 +44,11 @@ void Decoder::Advance() {
   const bool parallel = options_.threshold || options_.factor;
   while (!done_) {
     if (MasksInBlock() == 0) {
-      if (++block_ == options_.gen_length / options_.block_length) {
+      if (block_.end == ids_.size()) {
         done_ = true;
         return;
       }
+      block_ = {block_.end, block_.end + options_.block_length};
       step_ = block_forwards_ = 0;
       masks_at_block_start_ = MasksInBlock();
       continue;
@@ -78,29 +80,33 @@ void Decoder::KeepNextPositions() {
 const StepInput& Decoder::Begin() {
   SPA_CHECK(!done_);
   positions_.clear();
-  for (size_t pos = block_begin(); pos < block_end(); ++pos) {
+  for (size_t pos = block_.begin; pos < block_.end; ++pos) {
     if (masked_[pos]) positions_.push_back(static_cast<uint32_t>(pos));
   }
   if (KnownAhead()) KeepNextPositions();
-  std::vector<uint32_t> rows = positions_;
-  // Dream predicts a position from the row before it; the prompt has at least one.
-  if (logit_shift_) {
-    for (uint32_t& row : rows) --row;
-  }
   candidates_.resize(positions_.size());
   input_ = {.ids = ids_,
             .masked = masked_,
             .prompt_length = prompt_length_,
-            .block_begin = block_begin(),
-            .block_end = block_end(),
+            .block_begin = block_.begin,
+            .block_end = block_.end,
             .step = forwards_,
             .step_in_block = block_forwards_,
-            .committed = committed_,
-            .wanted = RowSet(std::move(rows))};
+            .shift = shift_,
+            .visible = RowSet::All(ids_.size()),
+            .changed = changed_};
+  input_.wanted = input_.RowsOf(positions_);
   return input_;
 }
 
-void Decoder::Offer(size_t index, std::span<float> logits) {
+size_t Decoder::IndexOf(uint32_t row) const {
+  // The prompt has at least one token, so every position has its own row.
+  const auto position = row + static_cast<uint32_t>(shift_);
+  return static_cast<size_t>(std::ranges::lower_bound(positions_, position) - positions_.begin());
+}
+
+void Decoder::Offer(uint32_t row, std::span<float> logits) {
+  const size_t index = IndexOf(row);
   candidates_[index] = SampleToken(logits, options_, vocabulary_,
                                    RandomStream(options_.seed, forwards_, positions_[index]));
 }
@@ -122,13 +128,14 @@ std::vector<size_t> Decoder::Choose() const {
 }
 
 void Decoder::Commit() {
-  committed_.clear();
+  std::vector<uint32_t> changed;
   for (const size_t index : Choose()) {
     const uint32_t pos = positions_[index];
     ids_[pos] = candidates_[index].token;
     masked_[pos] = 0;
-    committed_.push_back(pos);
+    changed.push_back(pos);
   }
+  changed_ = RowSet(std::move(changed));
   ++forwards_;
   ++block_forwards_;
   ++step_;

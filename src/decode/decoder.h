@@ -14,27 +14,38 @@
 
 namespace spa {
 
+// The positions [begin, end) that are being decoded.
+struct BlockRange {
+  size_t begin = 0, end = 0;
+};
+
 class Decoder {
  public:
-  // The prompt has at least one token; options have been validated.
+  // The prompt has at least one token; options have been validated. A position is predicted by the
+  // row `shift` places before it.
   Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
-          const DecodeVocabulary& vocabulary, bool logit_shift);
+          const DecodeVocabulary& vocabulary, size_t shift);
 
   bool done() const { return done_; }
+  const StepInput& input() const { return input_; }  // of the step that began last
 
   // Prepares a forward pass. The result stays valid until Commit.
   const StepInput& Begin();
-  // Logits of wanted row `index`. Different indices may be offered from different threads.
-  void Offer(size_t index, std::span<float> logits);
-  // Settles positions. After it, committed() are the new ones.
+  // Logits of a wanted row. Different rows may be offered from different threads.
+  void Offer(uint32_t row, std::span<float> logits);
+  // Settles positions. After it, changed() are the new ones.
   void Commit();
 
   std::span<const TokenId> ids() const { return ids_; }  // prompt and canvas
   std::span<const uint8_t> masked() const { return masked_; }
-  std::span<const uint32_t> committed() const { return committed_; }
+  // Positions whose token the last step changed.
+  const RowSet& changed() const { return changed_; }
   // Candidates of the last step, in the order of the wanted rows, and their positions.
   std::span<const Candidate> candidates() const { return candidates_; }
   std::span<const uint32_t> positions() const { return positions_; }
+  // The place of a wanted row's position in these lists.
+  size_t IndexOf(uint32_t row) const;
+  BlockRange block() const { return block_; }
   size_t prompt_length() const { return prompt_length_; }
   size_t steps() const { return forwards_; }  // forward passes so far
   const DecodeOptions& options() const { return options_; }
@@ -50,8 +61,6 @@ class Decoder {
  private:
   // Moves to the next block with masks, skipping steps that settle nothing; sets done_.
   void Advance();
-  size_t block_begin() const { return prompt_length_ + block_ * options_.block_length; }
-  size_t block_end() const { return block_begin() + options_.block_length; }
   size_t MasksInBlock() const;
   size_t QuotaOfStep() const;
   // Whether the positions a step settles are known before its logits are.
@@ -61,13 +70,13 @@ class Decoder {
 
   DecodeOptions options_;
   DecodeVocabulary vocabulary_;
-  bool logit_shift_;
+  size_t shift_;
   size_t prompt_length_;
   std::vector<TokenId> ids_;
   std::vector<uint8_t> masked_;
   size_t steps_per_block_;
   std::vector<float> grid_;          // kTimeGrid
-  size_t block_ = 0;
+  BlockRange block_;
   size_t step_ = 0;                  // planned step of the block
   size_t block_forwards_ = 0;        // forward passes in the block
   size_t masks_at_block_start_ = 0;
@@ -76,7 +85,7 @@ class Decoder {
   StepInput input_;
   std::vector<uint32_t> positions_;  // wanted positions
   std::vector<Candidate> candidates_;
-  std::vector<uint32_t> committed_;
+  RowSet changed_;
 };
 
 }  // namespace spa

@@ -7,7 +7,7 @@ namespace spa {
 Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
                        const DecodeOptions& options, const DecodeVocabulary& vocabulary,
                        KvType kv_type, const PolicyFactory& policy)
-    : decoder_(std::move(prompt), options, vocabulary, config.logit_shift) {
+    : decoder_(std::move(prompt), options, vocabulary, config.logit_shift ? 1 : 0) {
   const size_t num_states = options.cfg_scale > 0.0 ? 2 : 1;
   for (size_t i = 0; i < num_states; ++i) {
     states_.push_back(std::make_unique<SequenceState>(config, decoder_.ids().size(), kv_type,
@@ -17,6 +17,21 @@ Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
     unconditional_ids_.assign(decoder_.ids().begin(), decoder_.ids().end());
     std::fill_n(unconditional_ids_.begin(), decoder_.prompt_length(), vocabulary.mask_id);
   }
+}
+
+GenerationStats Generation::Stats() const {
+  GenerationStats stats = times_;
+  const Decoder::Prefix prefix = decoder_.SettledPrefix();
+  stats.prompt_tokens = decoder_.prompt_length();
+  stats.canvas_tokens = decoder_.ids().size() - decoder_.prompt_length();
+  stats.generated_tokens = prefix.length;
+  stats.ended = prefix.ended;
+  stats.steps = decoder_.steps();
+  stats.rows_computed = rows_computed();
+  stats.rows_total = rows_total();
+  stats.cache_bytes = cache_bytes();
+  stats.seed = decoder_.options().seed;
+  return stats;
 }
 
 size_t Generation::cache_bytes() const {
@@ -49,17 +64,18 @@ void Generation::AppendSteps(std::vector<SequenceStep>& batch) {
   }
 }
 
-void Generation::Offer(size_t state, size_t index, std::span<float> logits) {
+void Generation::Offer(size_t state, uint32_t row, std::span<float> logits) {
   if (states_.size() == 1) {
-    decoder_.Offer(index, logits);
+    decoder_.Offer(row, logits);
   } else {
-    std::ranges::copy(logits, guided_[state].Row(index));
+    std::ranges::copy(logits, guided_[state].Row(decoder_.IndexOf(row)));
   }
 }
 
 void Generation::Finish(ThreadPool& pool) {
   if (states_.size() == 2) {
     const auto scale = static_cast<float>(decoder_.options().cfg_scale + 1.0);
+    const StepInput& input = decoder_.input();
     pool.ParallelFor(decoder_.positions().size(), [&](size_t index) {
       float* conditional = guided_[0].Row(index);
       const float* unconditional = guided_[1].Row(index);
@@ -67,7 +83,7 @@ void Generation::Finish(ThreadPool& pool) {
         conditional[id] =
             unconditional[id] + scale * (conditional[id] - unconditional[id]);
       }
-      decoder_.Offer(index, {conditional, guided_[0].cols()});
+      decoder_.Offer(input.RowOf(decoder_.positions()[index]), {conditional, guided_[0].cols()});
     });
   }
   decoder_.Commit();
@@ -95,8 +111,8 @@ void StepTogether(Transformer& transformer, std::span<Generation* const> generat
       }
     }
   }
-  transformer.Step(batch, [&](size_t sequence, size_t index, std::span<float> logits) {
-    owners[sequence].generation->Offer(owners[sequence].state, index, logits);
+  transformer.Step(batch, [&](size_t sequence, uint32_t row, std::span<float> logits) {
+    owners[sequence].generation->Offer(owners[sequence].state, row, logits);
   });
   transformer.clock().Enter(Phase::kSampling);
   for (Generation* generation : generations) generation->Finish(transformer.pool());

@@ -3,8 +3,10 @@
 // one forward pass; none of them can see the others.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/matrix.h"
@@ -13,10 +15,41 @@
 
 namespace spa {
 
+// What a generation did and how long it took.
+struct GenerationStats {
+  std::string cache;            // exactly, as PreparedCache describes it
+  size_t prompt_tokens = 0;
+  size_t canvas_tokens = 0;
+  size_t generated_tokens = 0;  // of the answer, without its end token
+  bool ended = false;           // by an end token, not by the canvas
+  size_t steps = 0;
+  uint64_t rows_computed = 0, rows_total = 0;
+  size_t cache_bytes = 0;
+  uint64_t seed = 0;
+  double queue_seconds = 0.0;       // before it began
+  double seconds = 0.0;             // from its beginning to its end
+  double first_step_seconds = 0.0;  // from its beginning
+  double first_text_seconds = 0.0;  // from its submission; 0: never
+  double engine_seconds = 0.0;      // its share of the steps it was in
+
+  double tokens_per_second() const {
+    return seconds > 0.0 ? static_cast<double>(generated_tokens) / seconds : 0.0;
+  }
+  double rows_fraction() const {
+    return rows_total > 0 ? static_cast<double>(rows_computed) / static_cast<double>(rows_total)
+                          : 0.0;
+  }
+};
+
 class Generation {
  public:
   Generation(const ModelConfig& config, std::vector<TokenId> prompt, const DecodeOptions& options,
              const DecodeVocabulary& vocabulary, KvType kv_type, const PolicyFactory& policy);
+
+  // Counts as of now; times as far as the runner has measured them.
+  GenerationStats Stats() const;
+  GenerationStats& times() { return times_; }  // for whoever runs it
+  std::chrono::steady_clock::time_point begun;
 
   bool done() const { return decoder_.done(); }
   const Decoder& decoder() const { return decoder_; }
@@ -30,10 +63,11 @@ class Generation {
  private:
   friend void StepTogether(Transformer& transformer, std::span<Generation* const> generations);
   void AppendSteps(std::vector<SequenceStep>& batch);
-  void Offer(size_t state, size_t index, std::span<float> logits);
+  void Offer(size_t state, uint32_t row, std::span<float> logits);
   void Finish(ThreadPool& pool);
 
   Decoder decoder_;
+  GenerationStats times_;
   std::vector<std::unique_ptr<SequenceState>> states_;
   std::vector<TokenId> unconditional_ids_;  // the prompt masked, for guidance
   Mat<float> guided_[2];                    // [wanted, vocab], kept until both passes are known

@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/error.h"
 #include "policies/none.h"
@@ -11,12 +10,6 @@
 
 namespace spa {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::unique_ptr<ModelFile> OpenModel(const std::filesystem::path& path) {
   if (!path.empty()) return std::make_unique<ModelFile>(ModelFile::Open(path));
@@ -90,19 +83,20 @@ std::vector<TokenId> Engine::Encode(const Prompt& prompt) const {
   return EncodeChat(tokenizer(), ChooseChatFormat(tokenizer(), config().chat), prompt.messages);
 }
 
-PolicyFactory Engine::PrepareCache(const CacheSpec& spec, const Preparation& how) {
+PolicyContext Engine::policy_context() {
+  return {.file = file_.get(), .weights = &weights_, .pool = &pool_, .progress = progress_};
+}
+
+SharedCache Engine::PrepareCache(const CacheSpec& spec, const Preparation& how) {
   // LLaDA-8B has 128 times as many and takes a minute or two.
   constexpr size_t kQuickProxyWeights = 4 << 20;
-  PolicyContext context{.file = file_.get(),
-                        .weights = &weights_,
-                        .pool = &pool_,
-                        .progress = progress_};
+  PolicyContext context = policy_context();
   if (how.quick) context.max_proxy_weights = kQuickProxyWeights;
-  PolicyFactory factory = MakePolicyFactory(spec, context);
-  if (how.warm && !factory()->can_start_warm()) {
+  auto cache = std::make_shared<const PreparedCache>(spa::PrepareCache(spec, context));
+  if (how.warm && !cache->make()->keeps().warm_start) {
     throw Error("the cache {} cannot start warm: use --cache spa, or leave --warm out", spec.name);
   }
-  return factory;
+  return cache;
 }
 
 void Engine::CheckIds(std::span<const TokenId> ids) const {
@@ -117,7 +111,7 @@ void Engine::CheckIds(std::span<const TokenId> ids) const {
 
 std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt,
                                           const DecodeOptions& options,
-                                          const PolicyFactory& policy, Generation* warm_from) {
+                                          const PreparedCache& cache, Generation* warm_from) {
   ValidateDecodeOptions(options);
   CheckIds(prompt);
   if (prompt.size() > config().context_length ||
@@ -126,7 +120,8 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt,
                 prompt.size(), options.gen_length, config().context_length);
   }
   auto generation = std::make_unique<Generation>(config(), std::move(prompt), options, vocabulary_,
-                                                 kv_type_, policy);
+                                                 kv_type_, cache.make);
+  generation->times().cache = cache.description;
   if (warm_from != nullptr) AdoptPrefix(*warm_from, *generation);
   return generation;
 }
@@ -136,58 +131,14 @@ void Engine::AdoptPrefix(Generation& from, Generation& to) {
   const auto differs = std::ranges::mismatch(prompt, from.decoder().ids()).in1;
   const auto common = static_cast<size_t>(differs - prompt.begin());
   if (common == 0) return;
+  if (from.times().cache != to.times().cache) {
+    throw Error("a generation can start warm only from one with the same cache");
+  }
   for (size_t i = 0; i < to.num_states(); ++i) {
     if (i >= from.num_states() || !to.state(i).AdoptPrefix(from.state(i), common, pool_)) {
       throw Error("a generation can start warm only from one with the same cache");
     }
   }
-}
-
-std::vector<GenerationReport> Engine::Run(
-    std::span<const std::unique_ptr<Generation>> generations, const CacheSpec& cache,
-    const OnStep& on_step) {
-  const auto start = Clock::now();
-  std::vector<GenerationReport> reports(generations.size());
-  std::vector<size_t> running;
-  for (size_t i = 0; i < generations.size(); ++i) running.push_back(i);
-  while (!running.empty()) {
-    std::vector<Generation*> batch;
-    for (const size_t i : running) batch.push_back(generations[i].get());
-    StepTogether(*transformer_, batch);
-    std::vector<size_t> still_running;
-    for (const size_t i : running) {
-      Generation& generation = *generations[i];
-      GenerationReport& report = reports[i];
-      if (generation.decoder().steps() == 1) report.ttft_seconds = SecondsSince(start);
-      if (on_step) on_step(i, generation);
-      if (!generation.done()) {
-        still_running.push_back(i);
-        continue;
-      }
-      report.seconds = SecondsSince(start);
-    }
-    running = std::move(still_running);
-  }
-  for (size_t i = 0; i < generations.size(); ++i) {
-    Generation& generation = *generations[i];
-    GenerationReport& report = reports[i];
-    const Decoder& decoder = generation.decoder();
-    const Decoder::Prefix prefix = decoder.SettledPrefix();
-    report.text = tokenizer_ ? AnswerText(*this, decoder) : std::string();
-    report.ids.assign(decoder.ids().begin() + static_cast<ptrdiff_t>(decoder.prompt_length()),
-                      decoder.ids().end());
-    report.ended = prefix.ended;
-    report.prompt_tokens = decoder.prompt_length();
-    report.generated_tokens = prefix.length;
-    report.steps = decoder.steps();
-    report.tokens_per_second = static_cast<double>(prefix.length) / report.seconds;
-    report.rows_computed = generation.rows_computed();
-    report.rows_total = generation.rows_total();
-    report.cache = cache.ToString();
-    report.cache_bytes = generation.cache_bytes();
-    report.peak_memory_bytes = PeakMemoryBytes();
-  }
-  return reports;
 }
 
 void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits) {
@@ -198,19 +149,25 @@ void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits
   }
   SequenceState state(config(), ids.size(), kv_type_, std::make_unique<NonePolicy>());
   const std::vector<uint8_t> masked(ids.size(), 0);
-  const SequenceStep step{&state, {.ids = ids,
-                                   .masked = masked,
-                                   .prompt_length = ids.size(),
-                                   .block_begin = ids.size(),
-                                   .block_end = ids.size(),
-                                   .committed = {},
-                                   .wanted = RowSet::All(ids.size())}};
-  transformer_->Step({&step, 1}, [&](size_t, size_t index, std::span<float> logits) {
-    on_logits(index, logits);
+  SequenceStep step{&state, {.ids = ids,
+                             .masked = masked,
+                             .prompt_length = ids.size(),
+                             .block_begin = ids.size(),
+                             .block_end = ids.size(),
+                             .visible = RowSet::All(ids.size()),
+                             .wanted = RowSet::All(ids.size())}};
+  transformer_->Step({&step, 1}, [&](size_t, uint32_t row, std::span<float> logits) {
+    on_logits(row, logits);
   });
 }
 
+std::vector<TokenId> CanvasIds(const Decoder& decoder) {
+  return {decoder.ids().begin() + static_cast<ptrdiff_t>(decoder.prompt_length()),
+          decoder.ids().end()};
+}
+
 std::string AnswerText(const Engine& engine, const Decoder& decoder) {
+  if (!engine.has_tokenizer()) return {};
   const auto answer = decoder.ids().subspan(decoder.prompt_length());
   std::vector<TokenId> ids;
   for (size_t i = 0; i < answer.size(); ++i) {

@@ -36,23 +36,8 @@ struct Prompt {
   std::string text;                   // used as it is when there are no messages
 };
 
-// Everything worth telling about a finished generation.
-struct GenerationReport {
-  std::string text;
-  std::vector<TokenId> ids;  // the whole canvas
-  bool ended = false;        // by an end token, not by the canvas
-  size_t prompt_tokens = 0;
-  size_t generated_tokens = 0;  // of the answer, without its end token
-  size_t steps = 0;
-  double seconds = 0.0;
-  double ttft_seconds = 0.0;  // until the first step is done
-  double tokens_per_second = 0.0;
-  uint64_t rows_computed = 0;
-  uint64_t rows_total = 0;
-  std::string cache;
-  size_t cache_bytes = 0;
-  size_t peak_memory_bytes = 0;
-};
+// Caches are prepared once and used by any number of generations.
+using SharedCache = std::shared_ptr<const PreparedCache>;
 
 class Engine {
  public:
@@ -79,19 +64,17 @@ class Engine {
     bool warm = false;   // Error if it cannot start warm
     bool quick = false;  // Error if it would take longer than a second or so
   };
-  PolicyFactory PrepareCache(const CacheSpec& spec) { return PrepareCache(spec, {}); }
-  PolicyFactory PrepareCache(const CacheSpec& spec, const Preparation& how);
+  SharedCache PrepareCache(const CacheSpec& spec) { return PrepareCache(spec, {}); }
+  SharedCache PrepareCache(const CacheSpec& spec, const Preparation& how);
+  // What a policy may need from the model; reports go to the engine's progress.
+  PolicyContext policy_context();
 
   // Throws Error if the prompt is empty, holds ids outside the vocabulary or does not fit the
   // context with the canvas. A warm start takes the states of what both begin with from another
-  // generation under the same policy (SequenceState::AdoptPrefix); Error if the cache cannot.
+  // generation under the same cache (SequenceState::AdoptPrefix); Error if the cache cannot.
+  // runner.h runs what this starts.
   std::unique_ptr<Generation> Start(std::vector<TokenId> prompt, const DecodeOptions& options,
-                                    const PolicyFactory& policy, Generation* warm_from = nullptr);
-
-  // Runs generations to their ends, all together. `on_step` is called after every step of each.
-  using OnStep = std::function<void(size_t index, Generation& generation)>;
-  std::vector<GenerationReport> Run(std::span<const std::unique_ptr<Generation>> generations,
-                                    const CacheSpec& cache, const OnStep& on_step = {});
+                                    const PreparedCache& cache, Generation* warm_from = nullptr);
 
   // Logits of one dense pass over `ids`, row by row, not shifted.
   using OnLogits = std::function<void(size_t row, std::span<const float> logits)>;
@@ -112,8 +95,10 @@ class Engine {
   std::unique_ptr<Transformer> transformer_;
 };
 
-// Text of a canvas up to its first stop token.
+// Text of a canvas up to its first stop token; empty if the model has no tokenizer.
 std::string AnswerText(const Engine& engine, const Decoder& decoder);
+// The whole canvas.
+std::vector<TokenId> CanvasIds(const Decoder& decoder);
 
 size_t PeakMemoryBytes();
 

@@ -9,6 +9,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -28,6 +30,11 @@ inline constexpr size_t kQueryBlock = 48;  // query rows of a task: 8 tiles of 6
 inline constexpr size_t kMeanRows = 12;    // rows of a task that averages weights
 // Keys of a block. Part of the definition of a result: the running maximum moves once per block.
 inline constexpr size_t kKeyBlock = 64;
+// Some keys of a block: bit i is key i.
+using KeySet = uint64_t;
+
+// The keys of a block below n.
+inline KeySet KeysBelow(size_t n) { return n >= kKeyBlock ? ~KeySet{0} : (KeySet{1} << n) - 1; }
 
 // The softmax of one query head: weight of a score = exp(score - max) / sum.
 struct SoftmaxStats {
@@ -43,7 +50,24 @@ struct AttentionTask {
   size_t kv_head;
   size_t first;
   size_t count;
-  SoftmaxStats* stats;  // [job rows, num_heads] if mean weights are wanted, else null
+  SoftmaxStats* stats;    // [job rows, num_heads] if mean weights are wanted, else null
+  const KeySet* visible;  // [blocks of keys]: those that are not hidden
+
+  // The keys that a row of the job sees of those from first_key on.
+  KeySet SeenKeys(size_t row, size_t first_key) const {
+    KeySet seen = visible[first_key / kKeyBlock];
+    if (!job->key_end.empty()) {
+      seen &= KeysBelow(std::max<size_t>(job->key_end[row], first_key) - first_key);
+    }
+    if (!job->key_begin.empty()) {
+      seen &= ~KeysBelow(std::max<size_t>(job->key_begin[row], first_key) - first_key);
+    }
+    return seen;
+  }
+  float ScoreScale() const {
+    return job->score_scale != 0.0f ? job->score_scale
+                                    : 1.0f / std::sqrt(static_cast<float>(job->kv->head_dim()));
+  }
 };
 
 }  // namespace spa
@@ -55,22 +79,30 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// scores[r][0..kKeyBlock) of the keys [first_key, first_key + num_keys); those of keys past the end
-// of the sequence are minus infinity. queries: [num_rows, head_dim], scores: [num_rows, kKeyBlock]
+KeySet SeenByAny(const KeySet* seen, size_t num_rows) {
+  KeySet any = 0;
+  for (size_t r = 0; r < num_rows; ++r) any |= seen[r];
+  return any;
+}
+
+// scores[r][0..kKeyBlock) of the keys from first_key on; minus infinity for those that query r does
+// not see. queries: [num_rows, head_dim], seen: [num_rows], scores: [num_rows, kKeyBlock]
 template <class Loader>
 void ComputeScores(const KvCache::Store& store, size_t kv_head, const float* queries,
-                   size_t num_rows, size_t first_key, size_t num_keys, float* scores) {
+                   const KeySet* seen, size_t num_rows, size_t first_key, float* scores) {
   using Element = typename Loader::Element;
   const Element* keys = reinterpret_cast<const Element*>(store.keys.data());
+  const KeySet seen_by_any = SeenByAny(seen, num_rows);
   std::memset(scores, 0, num_rows * kKeyBlock * sizeof(float));
-  for (size_t key = 0; key < num_keys; key += kPanelWidth) {
+  for (size_t key = 0; key < kKeyBlock; key += kPanelWidth) {
+    if (((seen_by_any >> key) & KeysBelow(kPanelWidth)) == 0) continue;
     AddInputsOfRows<Loader>(num_rows, {queries, store.head_dim},
                             {keys + store.KeyPanel(kv_head, first_key + key, 0), kPanelWidth},
                             store.head_dim, {scores + key, kKeyBlock});
   }
-  for (size_t r = 0; num_keys < kKeyBlock && r < num_rows; ++r) {
-    for (size_t key = num_keys; key < kKeyBlock; ++key) {
-      scores[r * kKeyBlock + key] = kMinusInfinity;
+  for (size_t r = 0; r < num_rows; ++r) {
+    for (KeySet unseen = ~seen[r]; unseen != 0; unseen &= unseen - 1) {
+      scores[r * kKeyBlock + static_cast<size_t>(std::countr_zero(unseen))] = kMinusInfinity;
     }
   }
 }
@@ -120,14 +152,38 @@ HWY_INLINE void UpdateSoftmax(size_t padded_dim, SoftmaxStats& stats, float* sco
   stats.sum += ExpScores(stats.max, scores);
 }
 
+// out[r] += sum of weights[r][key] times the value of the key, over the keys that query r sees.
+// Values it does not see are not even multiplied with zero: they may be anything.
+// weights: [num_rows, kKeyBlock], out: [num_rows, padded_dim]
+template <class Loader>
+void AddValues(const KvCache::Store& store, size_t kv_head, const float* weights,
+               const KeySet* seen, size_t num_rows, size_t first_key, float* out) {
+  using Element = typename Loader::Element;
+  const Element* values =
+      reinterpret_cast<const Element*>(store.values.data()) + store.Value(kv_head, first_key);
+  for (size_t r = 0, count; r < num_rows; r += count) {
+    // Queries that see the same keys share them.
+    for (count = 1; r + count < num_rows && seen[r + count] == seen[r]; ++count) {
+    }
+    for (KeySet rest = seen[r]; rest != 0;) {
+      const auto first = static_cast<size_t>(std::countr_zero(rest));
+      const auto num_keys = static_cast<size_t>(std::countr_one(rest >> first));
+      for (size_t dim = 0; dim < store.padded_dim; dim += kPanelWidth) {
+        AddInputsOfRows<Loader>(count, {weights + r * kKeyBlock + first, kKeyBlock},
+                                {values + first * store.padded_dim + dim, store.padded_dim},
+                                num_keys, {out + r * store.padded_dim + dim, store.padded_dim});
+      }
+      rest &= ~KeysBelow(first + num_keys);
+    }
+  }
+}
+
 template <class Loader>
 void AttendBlock(const AttentionTask& task) {
-  using Element = typename Loader::Element;
   const KvCache::Store& store = task.job->kv->store();
   const size_t head_dim = store.head_dim;
   const size_t padded_dim = store.padded_dim;
   const size_t heads_per_kv = task.num_heads / store.num_kv_heads;
-  const Element* values = reinterpret_cast<const Element*>(store.values.data());
 
   thread_local Mat<float> query_scratch, out_scratch;
   query_scratch.Resize(kQueryBlock, head_dim);
@@ -139,7 +195,7 @@ void AttendBlock(const AttentionTask& task) {
     return task.kv_head * heads_per_kv + (task.first + i) % heads_per_kv;
   };
 
-  const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  const float scale = task.ScoreScale();
   for (size_t i = 0; i < task.count; ++i) {
     ScaleRow(task.job->q.Row(row_of(i)) + head_of(i) * head_dim, scale, head_dim,
              query_scratch.Row(i));
@@ -148,23 +204,25 @@ void AttendBlock(const AttentionTask& task) {
   std::memset(out_scratch.data(), 0, task.count * padded_dim * sizeof(float));
 
   for (size_t first_key = 0; first_key < store.num_rows; first_key += kKeyBlock) {
-    const size_t num_keys = HWY_MIN(kKeyBlock, store.num_rows - first_key);
     for (size_t i = 0; i < task.count; i += kFmaRows) {
       const size_t num_rows = HWY_MIN(kFmaRows, task.count - i);
-      ComputeScores<Loader>(store, task.kv_head, query_scratch.Row(i), num_rows, first_key,
-                            num_keys, scores);
+      KeySet seen[kFmaRows];
+      for (size_t r = 0; r < num_rows; ++r) seen[r] = task.SeenKeys(row_of(i + r), first_key);
+      if (SeenByAny(seen, num_rows) == 0) continue;
+      ComputeScores<Loader>(store, task.kv_head, query_scratch.Row(i), seen, num_rows, first_key,
+                            scores);
       for (size_t r = 0; r < num_rows; ++r) {
+        // The maximum of no scores is minus infinity, which is no offset for an exponential.
+        if (seen[r] == 0) continue;
         UpdateSoftmax(padded_dim, stats[i + r], scores + r * kKeyBlock, out_scratch.Row(i + r));
       }
-      for (size_t dim = 0; dim < padded_dim; dim += kPanelWidth) {
-        AddInputsOfRows<Loader>(num_rows, {scores, kKeyBlock},
-                                {values + store.Value(task.kv_head, first_key) + dim, padded_dim},
-                                num_keys, {out_scratch.Row(i) + dim, padded_dim});
-      }
+      AddValues<Loader>(store, task.kv_head, scores, seen, num_rows, first_key,
+                        out_scratch.Row(i));
     }
   }
   for (size_t i = 0; i < task.count; ++i) {
-    ScaleRow(out_scratch.Row(i), 1.0f / stats[i].sum, head_dim,
+    const float factor = stats[i].sum == 0.0f ? 0.0f : 1.0f / stats[i].sum;
+    ScaleRow(out_scratch.Row(i), factor, head_dim,
              task.job->out.Row(row_of(i)) + head_of(i) * head_dim);
     if (task.stats != nullptr) task.stats[row_of(i) * task.num_heads + head_of(i)] = stats[i];
   }
@@ -179,7 +237,7 @@ void MeanWeightsBlock(const AttentionTask& task) {
   thread_local Mat<float> query_scratch;
   query_scratch.Resize(kFmaRows, head_dim);
   HWY_ALIGN float scores[kFmaRows * kKeyBlock];
-  const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  const float scale = task.ScoreScale();
   for (size_t i = task.first; i < task.first + task.count; i += kFmaRows) {
     const size_t num_rows = HWY_MIN(kFmaRows, task.first + task.count - i);
     for (size_t r = 0; r < num_rows; ++r) {
@@ -191,9 +249,12 @@ void MeanWeightsBlock(const AttentionTask& task) {
       }
       for (size_t first_key = 0; first_key < store.num_rows; first_key += kKeyBlock) {
         const size_t num_keys = HWY_MIN(kKeyBlock, store.num_rows - first_key);
-        ComputeScores<Loader>(store, head / heads_per_kv, query_scratch.data(), num_rows, first_key,
-                              num_keys, scores);
+        KeySet seen[kFmaRows];
+        for (size_t r = 0; r < num_rows; ++r) seen[r] = task.SeenKeys(i + r, first_key);
+        ComputeScores<Loader>(store, head / heads_per_kv, query_scratch.data(), seen, num_rows,
+                              first_key, scores);
         for (size_t r = 0; r < num_rows; ++r) {
+          if (seen[r] == 0) continue;
           const SoftmaxStats& stats = task.stats[(i + r) * task.num_heads + head];
           float* weights = scores + r * kKeyBlock;
           ExpScores(stats.max, weights);
@@ -237,15 +298,36 @@ namespace spa {
 HWY_EXPORT(RunAttentionTask);
 HWY_EXPORT(RunMeanWeightsTask);
 
+namespace {
+
+// The keys of each block that are not hidden.
+std::vector<KeySet> VisibleKeys(size_t num_keys, std::span<const uint8_t> hidden) {
+  std::vector<KeySet> visible;
+  for (size_t first = 0; first < num_keys; first += kKeyBlock) {
+    visible.push_back(KeysBelow(num_keys - first));
+  }
+  for (size_t key = 0; key < hidden.size(); ++key) {
+    if (hidden[key] != 0) visible[key / kKeyBlock] &= ~(KeySet{1} << key % kKeyBlock);
+  }
+  return visible;
+}
+
+}  // namespace
+
 void Attend(std::span<const AttentionJob> jobs, size_t num_heads, ThreadPool& pool) {
   std::vector<AttentionTask> tasks;
   std::vector<AttentionTask> mean_tasks;
   std::vector<Mat<SoftmaxStats>> stats(jobs.size());
+  std::vector<std::vector<KeySet>> visible(jobs.size());
   for (size_t j = 0; j < jobs.size(); ++j) {
     const AttentionJob& job = jobs[j];
     const size_t num_kv_heads = job.kv->num_kv_heads();
     SPA_CHECK(num_kv_heads > 0 && num_heads % num_kv_heads == 0 && job.kv->num_rows() > 0);
     SPA_CHECK(job.q.cols == num_heads * job.kv->head_dim() && job.out.cols == job.q.cols);
+    SPA_CHECK(job.key_begin.empty() || job.key_begin.size() == job.q.rows);
+    SPA_CHECK(job.key_end.empty() || job.key_end.size() == job.q.rows);
+    SPA_CHECK(job.hidden.empty() || job.hidden.size() == job.kv->num_rows());
+    visible[j] = VisibleKeys(job.kv->num_rows(), job.hidden);
     const bool wants_mean = job.mean_weights.data != nullptr;
     if (wants_mean) stats[j].Resize(job.q.rows, num_heads);
 
@@ -253,12 +335,13 @@ void Attend(std::span<const AttentionJob> jobs, size_t num_heads, ThreadPool& po
     for (size_t kv_head = 0; kv_head < num_kv_heads; ++kv_head) {
       for (size_t first = 0; first < num_queries; first += kQueryBlock) {
         tasks.push_back({&job, num_heads, kv_head, first,
-                         std::min(kQueryBlock, num_queries - first), stats[j].data()});
+                         std::min(kQueryBlock, num_queries - first), stats[j].data(),
+                         visible[j].data()});
       }
     }
     for (size_t first = 0; wants_mean && first < job.q.rows; first += kMeanRows) {
-      mean_tasks.push_back(
-          {&job, num_heads, 0, first, std::min(kMeanRows, job.q.rows - first), stats[j].data()});
+      mean_tasks.push_back({&job, num_heads, 0, first, std::min(kMeanRows, job.q.rows - first),
+                            stats[j].data(), visible[j].data()});
     }
   }
   pool.ParallelFor(tasks.size(), [&](size_t i) {

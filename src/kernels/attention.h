@@ -1,5 +1,6 @@
-// Attention of some query rows over every cached key and value of a sequence. Bidirectional: there
-// is no mask. A query row's result does not depend on which other queries are computed beside it.
+// Attention of some query rows over the cached keys and values of a sequence: all of them, or those
+// that a query sees. A query row's result depends neither on the other queries computed beside it
+// nor on what lies in the rows it does not see.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ enum class KvType { kF32, kF16, kBF16 };
 class KvCache {
  public:
   KvCache();
-  // Every row is to be stored before Attend reads it.
+  // Every row is to be stored before a query sees it.
   KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type);
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;
@@ -52,6 +53,14 @@ struct AttentionJob {
   MatView<float> out;                // [rows, heads*head_dim]
   MatView<float> mean_weights = {};  // [rows, kv->num_rows()], attention weights averaged over
                                      // heads; not computed when data is null
+
+  // Query row i sees the keys [key_begin[i], key_end[i]) that are not hidden. The output of a row
+  // that sees none is zero.
+  std::span<const uint32_t> key_begin = {};  // [rows]; empty: 0
+  std::span<const uint32_t> key_end = {};    // [rows]; empty: kv->num_rows()
+  std::span<const uint8_t> hidden = {};      // [kv->num_rows()], 1: no query sees the key; empty:
+                                             // none is hidden
+  float score_scale = 0.0f;                  // of query times key; 0: 1 / sqrt(head_dim)
 };
 
 void Attend(std::span<const AttentionJob> jobs, size_t num_heads, ThreadPool& pool);

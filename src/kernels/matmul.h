@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/matrix.h"
@@ -61,7 +62,12 @@ class Activations {
 
   // x must stay valid and unchanged until the last MatMul that uses it.
   void Set(MatView<const float> x);
+  // The same for MatMulExperts. The rows lie expert after expert: rows_of_expert[e] of them are of
+  // expert e, perhaps none.
+  void SetExperts(MatView<const float> x, std::span<const uint32_t> rows_of_expert);
   MatView<const float> x() const { return x_; }
+  // One if there are no experts.
+  std::span<const uint32_t> rows_of_expert() const { return rows_of_expert_; }
 
   struct Int8Rows;  // private to kernels/
   // scale_span: how many inputs share a scale.
@@ -69,6 +75,7 @@ class Activations {
 
  private:
   MatView<const float> x_;
+  std::vector<uint32_t> rows_of_expert_;
   size_t int8_span_ = 0;  // of the rows in int8_; 0: none are
   std::unique_ptr<Int8Rows> int8_;
 };
@@ -76,5 +83,11 @@ class Activations {
 // y[i, o] = sum_c x[i, c] W[o, c] (+ bias[o] if bias is not null).   y: [x.rows, w.rows]
 void MatMul(Activations& x, const PackedMatrix& w, MatView<float> y, ThreadPool& pool,
             const float* bias = nullptr);
+
+// The products of a mixture of experts, all at once: the rows of each expert by its matrix. Bit for
+// bit what MatMul gives for each alone. The matrices have one type and shape.
+// experts: [x.rows_of_expert().size()], y: [x.rows, experts[e].rows()]
+void MatMulExperts(Activations& x, std::span<const PackedMatrix> experts, MatView<float> y,
+                   ThreadPool& pool);
 
 }  // namespace spa

@@ -498,7 +498,7 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
     const size_t num_tiles = (part.num_rows + kTileRows - 1) / kTileRows;
     for (size_t i = 0; i < part.num_rows; i += kTileRows) {
       const Prefetch::Lines next = prefetch.ForTile(i / kTileRows, num_tiles);
-      const ActivationGroup* a = x.Tile((part.first_row + i) / kTileRows) + first * kTileRows;
+      const ActivationGroup* a = x.Tile(part.first_tile + i / kTileRows) + first * kTileRows;
       float* acc = sums.Row(panel, i);
       switch (HWY_MIN(kTileRows, part.num_rows - i)) {
         case 1:

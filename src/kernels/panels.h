@@ -80,24 +80,26 @@ static_assert(sizeof(ActivationGroup) == 48);
 
 struct Activations::Int8Rows {
   size_t num_groups = 0;
-  Mat<ActivationGroup> tiles;  // [tile][group][kTileRows]; rows past the last are not written
+  Mat<ActivationGroup> tiles;  // [tile][group][kTileRows]; rows past the last are not written. The
+                               // rows of an expert begin at a tile
 
   const ActivationGroup* Tile(size_t tile) const { return tiles.Row(tile); }
 };
 
 // Quantises every row of x; scale_span inputs (32 or 256, a divisor of x.cols) share a scale.
-void QuantizeRows(MatView<const float> x, size_t scale_span, Activations::Int8Rows& out,
-                  ThreadPool& pool);
+void QuantizeRows(MatView<const float> x, std::span<const uint32_t> rows_of_expert,
+                  size_t scale_span, Activations::Int8Rows& out, ThreadPool& pool);
 
 // A part of a product: these rows of x by these panels of w.
 struct MatMulPart {
   size_t first_row;
   size_t num_rows;
+  size_t first_tile;  // which begins with first_row, of the int8 rows
   size_t first_panel;
   size_t num_panels;
 };
 
-// The kernels. first_row is a multiple of kTileRows.
+// The kernels.
 void MatMulInt(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, const float* bias,
                const MatMulPart& part, MatView<float> y);
 void MatMulFloat(MatView<const float> x, const PackedMatrix::Panels& w, const float* bias,

@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include <cmath>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/parallel_rows.h"
@@ -18,8 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace spa::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-void RmsNormRow(const float* HWY_RESTRICT x, const float* HWY_RESTRICT gain, float epsilon,
-                size_t n, float* HWY_RESTRICT y) {
+// gain may be null; y may be x.
+void RmsNormRow(const float* x, const float* HWY_RESTRICT gain, float epsilon, size_t n, float* y) {
   constexpr hn::ScalableTag<float> df;
   constexpr hn::Half<decltype(df)> dh;
   constexpr hn::Repartition<double, decltype(df)> dd;
@@ -41,16 +42,17 @@ void RmsNormRow(const float* HWY_RESTRICT x, const float* HWY_RESTRICT gain, flo
 
   const auto factor = hn::Set(df, scale);
   for (i = 0; i + lanes <= n; i += lanes) {
-    const auto normed = hn::Mul(hn::LoadU(df, x + i), factor);
-    hn::StoreU(hn::Mul(normed, hn::LoadU(df, gain + i)), df, y + i);
+    auto normed = hn::Mul(hn::LoadU(df, x + i), factor);
+    if (gain != nullptr) normed = hn::Mul(normed, hn::LoadU(df, gain + i));
+    hn::StoreU(normed, df, y + i);
   }
-  for (; i < n; ++i) y[i] = x[i] * scale * gain[i];
+  for (; i < n; ++i) y[i] = gain != nullptr ? x[i] * scale * gain[i] : x[i] * scale;
 }
 
 void RopeRow(float* HWY_RESTRICT x, const float* HWY_RESTRICT cosine,
-             const float* HWY_RESTRICT sine, size_t head_dim, size_t n) {
+             const float* HWY_RESTRICT sine, size_t rope_dim, size_t head_dim, size_t n) {
   constexpr hn::CappedTag<float, 4> df;  // half a head may be as short as 4
-  const size_t half = head_dim / 2;
+  const size_t half = rope_dim / 2;
   for (float* head = x; head < x + n; head += head_dim) {
     size_t j = 0;
     for (; j + hn::Lanes(df) <= half; j += hn::Lanes(df)) {
@@ -67,26 +69,43 @@ void RopeRow(float* HWY_RESTRICT x, const float* HWY_RESTRICT cosine,
   }
 }
 
-template <class D>
-HWY_INLINE hn::Vec<D> SwiGluVector(D df, hn::Vec<D> gate, hn::Vec<D> up) {
-  // exp overflows above 88; silu is zero to float precision long before.
-  const auto e = hn::Exp(df, hn::Min(hn::Neg(gate), hn::Set(df, 88.0f)));
-  return hn::Mul(hn::Div(gate, hn::Add(hn::Set(df, 1.0f), e)), up);
-}
+struct Silu {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Of(D df, hn::Vec<D> x) {
+    // exp overflows above 88; silu is zero to float precision long before.
+    const auto e = hn::Exp(df, hn::Min(hn::Neg(x), hn::Set(df, 88.0f)));
+    return hn::Div(x, hn::Add(hn::Set(df, 1.0f), e));
+  }
+};
 
-void SwiGluRow(float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, size_t n) {
+struct Gelu {
+  // (1 + tanh(z)) / 2 = 1 / (1 + exp(-2z))
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Of(D df, hn::Vec<D> x) {
+    const auto cubic = hn::MulAdd(hn::Mul(hn::Set(df, 0.044715f), hn::Mul(x, x)), x, x);
+    const auto minus_2z = hn::Mul(hn::Set(df, -1.5957691216057308f), cubic);  // -2 sqrt(2 / pi)
+    const auto e = hn::Exp(df, hn::Min(minus_2z, hn::Set(df, 88.0f)));
+    return hn::Div(x, hn::Add(hn::Set(df, 1.0f), e));
+  }
+};
+
+// gate = Activation(gate) * up
+template <class Activation>
+HWY_INLINE void GatedRow(float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, size_t n) {
+  const auto apply = [&](auto df, size_t i) HWY_ATTR {
+    const auto active = Activation::Of(df, hn::LoadU(df, gate + i));
+    hn::StoreU(hn::Mul(active, hn::LoadU(df, up + i)), df, gate + i);
+  };
   constexpr hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(SwiGluVector(df, hn::LoadU(df, gate + i), hn::LoadU(df, up + i)), df, gate + i);
-  }
+  for (; i + lanes <= n; i += lanes) apply(df, i);
   // One lane at a time: the same operations, so that a value does not depend on its place.
-  constexpr hn::CappedTag<float, 1> d1;
-  for (; i < n; ++i) {
-    hn::StoreU(SwiGluVector(d1, hn::LoadU(d1, gate + i), hn::LoadU(d1, up + i)), d1, gate + i);
-  }
+  for (; i < n; ++i) apply(hn::CappedTag<float, 1>(), i);
 }
+
+void SwiGluRow(float* gate, const float* up, size_t n) { GatedRow<Silu>(gate, up, n); }
+void GeGluRow(float* gate, const float* up, size_t n) { GatedRow<Gelu>(gate, up, n); }
 
 }  // namespace spa::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -97,6 +116,7 @@ namespace spa {
 HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(RopeRow);
 HWY_EXPORT(SwiGluRow);
+HWY_EXPORT(GeGluRow);
 
 void RmsNorm(MatView<const float> x, std::span<const uint32_t> rows, const float* gain,
              float epsilon, MatView<float> y, ThreadPool& pool) {
@@ -106,13 +126,37 @@ void RmsNorm(MatView<const float> x, std::span<const uint32_t> rows, const float
   });
 }
 
-RopeTable::RopeTable(size_t num_positions, size_t head_dim, double theta)
-    : cos_(num_positions, head_dim / 2), sin_(num_positions, head_dim / 2) {
-  for (size_t j = 0; j < head_dim / 2; ++j) {
-    const double frequency =
-        std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim));
+void RmsNormHeads(MatView<float> rows, size_t head_dim, const float* gain, float epsilon,
+                  ThreadPool& pool) {
+  SPA_CHECK(rows.cols % head_dim == 0);
+  ParallelRows(pool, rows.rows, rows.cols, [&](size_t i) {
+    for (size_t first = 0; first < rows.cols; first += head_dim) {
+      float* head = rows.Row(i) + first;
+      HWY_DYNAMIC_DISPATCH(RmsNormRow)(head, gain, epsilon, head_dim, head);
+    }
+  });
+}
+
+namespace {
+
+std::vector<double> RopeFrequencies(size_t rope_dim, double theta) {
+  std::vector<double> frequencies(rope_dim / 2);
+  for (size_t j = 0; j < frequencies.size(); ++j) {
+    frequencies[j] = std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(rope_dim));
+  }
+  return frequencies;
+}
+
+}  // namespace
+
+RopeTable::RopeTable(size_t num_positions, size_t rope_dim, double theta)
+    : RopeTable(num_positions, RopeFrequencies(rope_dim, theta)) {}
+
+RopeTable::RopeTable(size_t num_positions, std::span<const double> frequencies)
+    : cos_(num_positions, frequencies.size()), sin_(num_positions, frequencies.size()) {
+  for (size_t j = 0; j < frequencies.size(); ++j) {
     for (size_t position = 0; position < num_positions; ++position) {
-      const double angle = static_cast<double>(position) * frequency;
+      const double angle = static_cast<double>(position) * frequencies[j];
       cos_.Row(position)[j] = static_cast<float>(std::cos(angle));
       sin_.Row(position)[j] = static_cast<float>(std::sin(angle));
     }
@@ -121,10 +165,11 @@ RopeTable::RopeTable(size_t num_positions, size_t head_dim, double theta)
 
 void Rope(MatView<float> x, std::span<const uint32_t> positions, size_t head_dim,
           const RopeTable& table, ThreadPool& pool) {
-  SPA_CHECK(x.rows == positions.size() && x.cols % head_dim == 0);
+  SPA_CHECK(x.rows == positions.size() && x.cols % head_dim == 0 && table.rope_dim() <= head_dim);
   ParallelRows(pool, x.rows, x.cols, [&](size_t i) {
+    const uint32_t position = positions[i];
     HWY_DYNAMIC_DISPATCH(RopeRow)
-    (x.Row(i), table.Cos(positions[i]), table.Sin(positions[i]), head_dim, x.cols);
+    (x.Row(i), table.Cos(position), table.Sin(position), table.rope_dim(), head_dim, x.cols);
   });
 }
 
@@ -132,6 +177,13 @@ void SwiGlu(MatView<float> gate, MatView<const float> up, ThreadPool& pool) {
   SPA_CHECK(gate.rows == up.rows && gate.cols == up.cols);
   ParallelRows(pool, gate.rows, gate.cols, [&](size_t i) {
     HWY_DYNAMIC_DISPATCH(SwiGluRow)(gate.Row(i), up.Row(i), gate.cols);
+  });
+}
+
+void GeGlu(MatView<float> gate, MatView<const float> up, ThreadPool& pool) {
+  SPA_CHECK(gate.rows == up.rows && gate.cols == up.cols);
+  ParallelRows(pool, gate.rows, gate.cols, [&](size_t i) {
+    HWY_DYNAMIC_DISPATCH(GeGluRow)(gate.Row(i), up.Row(i), gate.cols);
   });
 }
 

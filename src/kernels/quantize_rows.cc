@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <vector>
 
 #include "kernels/panels.h"
 #include "kernels/parallel_rows.h"
@@ -106,13 +107,21 @@ namespace spa {
 
 HWY_EXPORT(QuantizeRow);
 
-void QuantizeRows(MatView<const float> x, size_t scale_span, Activations::Int8Rows& out,
-                  ThreadPool& pool) {
+void QuantizeRows(MatView<const float> x, std::span<const uint32_t> rows_of_expert,
+                  size_t scale_span, Activations::Int8Rows& out, ThreadPool& pool) {
+  std::vector<uint32_t> places;  // of the rows: tile * kTileRows + row of the tile
+  places.reserve(x.rows);
+  uint32_t first = 0;
+  for (const uint32_t rows : rows_of_expert) {
+    for (uint32_t i = 0; i < rows; ++i) places.push_back(first + i);
+    first += (rows + kTileRows - 1) / kTileRows * kTileRows;
+  }
   out.num_groups = x.cols / kGroup;
-  out.tiles.Resize((x.rows + kTileRows - 1) / kTileRows, out.num_groups * kTileRows);
+  out.tiles.Resize(first / kTileRows, out.num_groups * kTileRows);
   ParallelRows(pool, x.rows, x.cols, [&](size_t row) {
+    const size_t place = places[row];
     HWY_DYNAMIC_DISPATCH(QuantizeRow)
-    (x.Row(row), x.cols, scale_span, out.tiles.Row(row / kTileRows) + row % kTileRows);
+    (x.Row(row), x.cols, scale_span, out.tiles.Row(place / kTileRows) + place % kTileRows);
   });
 }
 

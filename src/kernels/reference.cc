@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "kernels/block_codec.h"
@@ -41,58 +42,85 @@ void RoundActivations(MatView<const float> x, size_t scale_span, MatView<float> 
   }
 }
 
-void Attend(MatView<const float> q, MatView<const float> k, MatView<const float> v,
-            size_t num_heads, size_t head_dim, MatView<float> out, MatView<float> mean_weights) {
-  const size_t num_keys = k.rows;
+void Attend(const AttentionJob& job, MatView<const float> k, MatView<const float> v,
+            size_t num_heads, size_t head_dim) {
   const size_t heads_per_kv = num_heads / (k.cols / head_dim);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
-  std::vector<double> weights(num_keys);
-  std::vector<double> mean(num_keys);
-  for (size_t i = 0; i < q.rows; ++i) {
+  const double scale = job.score_scale != 0.0f ? static_cast<double>(job.score_scale)
+                                               : 1.0 / std::sqrt(static_cast<double>(head_dim));
+  const auto sees = [&](size_t i, size_t key) {
+    return (job.key_begin.empty() || key >= job.key_begin[i]) &&
+           (job.key_end.empty() || key < job.key_end[i]) &&
+           (job.hidden.empty() || job.hidden[key] == 0);
+  };
+  std::vector<double> mean(k.rows);
+  for (size_t i = 0; i < job.q.rows; ++i) {
+    std::vector<size_t> keys;
+    for (size_t key = 0; key < k.rows; ++key) {
+      if (sees(i, key)) keys.push_back(key);
+    }
+    std::vector<double> weights(keys.size());
     std::fill(mean.begin(), mean.end(), 0.0);
     for (size_t head = 0; head < num_heads; ++head) {
-      const float* query = q.Row(i) + head * head_dim;
+      const float* query = job.q.Row(i) + head * head_dim;
       const size_t kv_offset = head / heads_per_kv * head_dim;
-      for (size_t key = 0; key < num_keys; ++key) {
+      double max = -INFINITY;
+      for (size_t j = 0; j < keys.size(); ++j) {
         double score = 0.0;
         for (size_t d = 0; d < head_dim; ++d) {
-          score += static_cast<double>(query[d]) * k.Row(key)[kv_offset + d];
+          score += static_cast<double>(query[d]) * k.Row(keys[j])[kv_offset + d];
         }
-        weights[key] = score * scale;
+        weights[j] = score * scale;
+        max = std::max(max, weights[j]);
       }
-      const double max = *std::max_element(weights.begin(), weights.end());
       for (double& weight : weights) weight = std::exp(weight - max);
       const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+      for (double& weight : weights) weight /= sum;
       for (size_t d = 0; d < head_dim; ++d) {
         double value = 0.0;
-        for (size_t key = 0; key < num_keys; ++key) {
-          value += weights[key] * v.Row(key)[kv_offset + d];
+        for (size_t j = 0; j < keys.size(); ++j) {
+          value += weights[j] * v.Row(keys[j])[kv_offset + d];
         }
-        out.Row(i)[head * head_dim + d] = static_cast<float>(value / sum);
+        job.out.Row(i)[head * head_dim + d] = static_cast<float>(value);
       }
-      for (size_t key = 0; key < num_keys; ++key) mean[key] += weights[key] / sum;
+      for (size_t j = 0; j < keys.size(); ++j) mean[keys[j]] += weights[j];
     }
-    if (mean_weights.data == nullptr) continue;
-    for (size_t key = 0; key < num_keys; ++key) {
-      mean_weights.Row(i)[key] = static_cast<float>(mean[key] / static_cast<double>(num_heads));
+    if (job.mean_weights.data == nullptr) continue;
+    for (size_t key = 0; key < k.rows; ++key) {
+      job.mean_weights.Row(i)[key] = static_cast<float>(mean[key] / static_cast<double>(num_heads));
     }
   }
 }
 
+namespace {
+
+// y = x / rms(x) * gain
+void RmsNormVector(const float* x, size_t n, const float* gain, float epsilon, float* y) {
+  double sum = 0.0;
+  for (size_t c = 0; c < n; ++c) sum += static_cast<double>(x[c]) * x[c];
+  const double scale = 1.0 / std::sqrt(sum / static_cast<double>(n) + epsilon);
+  for (size_t c = 0; c < n; ++c) y[c] = static_cast<float>(x[c] * scale * (gain ? gain[c] : 1.0f));
+}
+
+}  // namespace
+
 void RmsNorm(MatView<const float> x, std::span<const uint32_t> rows, const float* gain,
              float epsilon, MatView<float> y) {
   for (size_t i = 0; i < rows.size(); ++i) {
-    const float* row = x.Row(rows[i]);
-    double sum = 0.0;
-    for (size_t c = 0; c < x.cols; ++c) sum += static_cast<double>(row[c]) * row[c];
-    const double scale = 1.0 / std::sqrt(sum / static_cast<double>(x.cols) + epsilon);
-    for (size_t c = 0; c < x.cols; ++c) y.Row(i)[c] = static_cast<float>(row[c] * scale * gain[c]);
+    RmsNormVector(x.Row(rows[i]), x.cols, gain, epsilon, y.Row(i));
+  }
+}
+
+void RmsNormHeads(MatView<float> rows, size_t head_dim, const float* gain, float epsilon) {
+  for (size_t i = 0; i < rows.rows; ++i) {
+    for (float* head = rows.Row(i); head < rows.Row(i) + rows.cols; head += head_dim) {
+      RmsNormVector(head, head_dim, gain, epsilon, head);
+    }
   }
 }
 
 void Rope(MatView<float> x, std::span<const uint32_t> positions, size_t head_dim,
           const RopeTable& table) {
-  const size_t half = head_dim / 2;
+  const size_t half = table.rope_dim() / 2;
   for (size_t i = 0; i < x.rows; ++i) {
     const float* cosine = table.Cos(positions[i]);
     const float* sine = table.Sin(positions[i]);
@@ -112,6 +140,16 @@ void SwiGlu(MatView<float> gate, MatView<const float> up) {
     for (size_t c = 0; c < gate.cols; ++c) {
       const double g = gate.Row(i)[c];
       gate.Row(i)[c] = static_cast<float>(g / (1.0 + std::exp(-g)) * up.Row(i)[c]);
+    }
+  }
+}
+
+void GeGlu(MatView<float> gate, MatView<const float> up) {
+  for (size_t i = 0; i < gate.rows; ++i) {
+    for (size_t c = 0; c < gate.cols; ++c) {
+      const double g = gate.Row(i)[c];
+      const double z = std::sqrt(2.0 / std::numbers::pi) * (g + 0.044715 * g * g * g);
+      gate.Row(i)[c] = static_cast<float>(0.5 * g * (1.0 + std::tanh(z)) * up.Row(i)[c]);
     }
   }
 }

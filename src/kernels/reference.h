@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/matrix.h"
+#include "kernels/attention.h"
 #include "kernels/logit_stats.h"
 #include "kernels/matmul.h"
 #include "kernels/pointwise.h"
@@ -21,16 +22,18 @@ void MatMul(MatView<const float> x, const MatrixSource& w, const float* bias, Ma
 // multiple of scale = max|x| / 127 (a half if the span is 32) nearest to x.   rounded: [x.rows, x.cols]
 void RoundActivations(MatView<const float> x, size_t scale_span, MatView<float> rounded);
 
-// Softmax attention of every query head over all keys; k, v: [keys, kv_heads*head_dim].
-// mean_weights ([q.rows, keys], averaged over heads) may have null data.
-void Attend(MatView<const float> q, MatView<const float> k, MatView<const float> v,
-            size_t num_heads, size_t head_dim, MatView<float> out, MatView<float> mean_weights);
+// Softmax attention of every query head over the keys it sees. job.kv is not read; in its place
+// k, v: [keys, kv_heads*head_dim].
+void Attend(const AttentionJob& job, MatView<const float> k, MatView<const float> v,
+            size_t num_heads, size_t head_dim);
 
 void RmsNorm(MatView<const float> x, std::span<const uint32_t> rows, const float* gain,
              float epsilon, MatView<float> y);
 void Rope(MatView<float> x, std::span<const uint32_t> positions, size_t head_dim,
           const RopeTable& table);
+void RmsNormHeads(MatView<float> rows, size_t head_dim, const float* gain, float epsilon);
 void SwiGlu(MatView<float> gate, MatView<const float> up);
+void GeGlu(MatView<float> gate, MatView<const float> up);
 
 void CosineRows(MatView<const float> a, MatView<const float> b, std::span<const uint32_t> rows,
                 std::span<float> out);

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -76,19 +75,6 @@ struct DecodeDefaults {
   bool block_seeds_next = false;  // a full block's last row gives the next one's first token
 };
 
-// Refresh intervals and floor of the SPA-Cache authors' scripts for one benchmark.
-struct SpaTask {
-  std::string_view name;
-  size_t prompt_interval, gen_interval;
-  double floor_ratio;
-};
-
-inline constexpr SpaTask kLladaSpaTasks[] = {
-    {"gsm8k", 50, 7, 0.0625}, {"gpqa", 50, 6, 0.0625},    {"math", 50, 2, 0.0625},
-    {"bbh", 50, 6, 0.0625},   {"mmlu-pro", 50, 3, 0.125}, {"mbpp", 25, 4, 0.0625},
-    {"humaneval", 50, 8, 0.2},
-};
-
 // The published settings of each cache for this model. LLaDA-8B's stand here, for families nobody
 // published any for.
 struct CacheDefaults {
@@ -98,10 +84,12 @@ struct CacheDefaults {
   double spa_reference_peak_depth = 0.75;  // as the authors' code has it
   size_t spa_proxy_share = 32;             // value rows for each row of a proxy
   size_t spa_reference_warmup = 0;         // dense steps the authors' code begins with
-  std::span<const SpaTask> spa_tasks = kLladaSpaTasks;  // of the authors' scripts
+  size_t spa_prompt_interval = 50, spa_gen_interval = 7;  // of the authors' GSM8K scripts
+  double spa_floor_ratio = 0.0625;
   size_t elastic_beta = 16;
   size_t dllm_prompt_interval = 50, dllm_gen_interval = 7;
   size_t dkv_interval = 8;
+  bool dkv_by_block = true;  // dKV-Cache starts anew with every block
 };
 
 struct ModelConfig {

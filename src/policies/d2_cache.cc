@@ -6,11 +6,10 @@
 
 namespace spa {
 
-RowSet D2Policy::ChooseRows(const StepInput& step) {
-  const RowSet chosen = PredictingRows(CertainPositions(step), options_.logit_shift)
-                            .Union(CommittedRows(step))
-                            .Union(step.wanted);
-  return FillGaps(chosen.Union(AttendedRows(chosen)));
+RowSet D2Policy::RowsOfStep(const StepInput& step) {
+  const RowSet chosen =
+      step.RowsOf(CertainPositions(step)).Union(step.changed).Union(step.wanted);
+  return FillGaps(chosen.Union(AttendedRows(step, chosen))).Intersect(step.visible);
 }
 
 RowSet D2Policy::CertainPositions(const StepInput& step) const {
@@ -18,7 +17,7 @@ RowSet D2Policy::CertainPositions(const StepInput& step) const {
   const size_t block = step.block_end - step.block_begin;
   // The search ends with the block in which the k-th open position lies.
   std::vector<uint32_t> open;
-  size_t end = step.num_rows();
+  size_t end = step.end();
   for (size_t pos = step.block_begin; pos < end; ++pos) {
     if (!step.masked[pos]) continue;
     open.push_back(static_cast<uint32_t>(pos));
@@ -38,7 +37,7 @@ RowSet D2Policy::CertainPositions(const StepInput& step) const {
 }
 
 std::vector<double> D2Policy::Density(const StepInput& step) const {
-  const auto length = static_cast<ptrdiff_t>(step.num_rows() - step.prompt_length);
+  const auto length = static_cast<ptrdiff_t>(step.end() - step.prompt_length);
   std::vector<double> density(static_cast<size_t>(length), 1.0);
   if (options_.sigma == 0.0) return density;
   std::vector<double> kernel(static_cast<size_t>(length));
@@ -63,9 +62,9 @@ std::vector<double> D2Policy::Density(const StepInput& step) const {
   return density;
 }
 
-RowSet D2Policy::AttendedRows(const RowSet& chosen) const {
+RowSet D2Policy::AttendedRows(const StepInput& step, const RowSet& chosen) const {
   const std::vector<double> importance = RolloutImportance();
-  const RowSet rest = RowSet::All(num_rows_).Without(chosen);
+  const RowSet rest = step.visible.Without(chosen);
   if (rest.empty() || options_.p >= 1.0) return rest;
   std::vector<uint32_t> rows(rest.begin(), rest.end());
   std::ranges::sort(rows, [&](uint32_t a, uint32_t b) {
@@ -109,7 +108,7 @@ RowSet D2Policy::FillGaps(const RowSet& rows) const {
   return RowSet(std::move(filled));
 }
 
-void D2Policy::AfterAttention(const AttentionView& view) {
+std::optional<RowSet> D2Policy::AfterAttention(const AttentionView& view) {
   num_rows_ = view.mean_weights.cols;
   computed_ = *view.out_rows;
   if (view.layer >= weights_.size()) weights_.resize(view.layer + 1);
@@ -118,6 +117,7 @@ void D2Policy::AfterAttention(const AttentionView& view) {
   for (size_t i = 0; i < kept.rows(); ++i) {
     std::copy_n(view.mean_weights.Row(i), kept.cols(), kept.Row(i));
   }
+  return {};
 }
 
 void D2Policy::EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) {
@@ -134,9 +134,8 @@ size_t D2Policy::bytes() const {
   return bytes;
 }
 
-PolicyFactory MakeD2(OptionReader& reader, const PolicyContext& context) {
+PolicyFactory MakeD2(OptionReader& reader, const PolicyContext&) {
   D2Options options;
-  options.logit_shift = context.file->config().logit_shift;
   options.p = reader.Number("p", options.p, 0.0, 1.0);
   options.k = reader.Count("k", options.k, 1, 1 << 20);
   options.sigma = reader.Number("sigma", options.sigma, 0.0, 1e6);

@@ -24,26 +24,25 @@ struct D2Options {
   double sigma = 10.0;   // width of the density's kernel; 0: no density
   size_t inflate = 0;    // gaps between chosen rows up to this long are filled
   bool compat = false;   // remember only the first confidence of a position
-  bool logit_shift = false;
 };
 
 class D2Policy : public OneSetPolicy {
  public:
   explicit D2Policy(const D2Options& options) : options_(options) {}
 
-  bool wants_attention() const override { return true; }
-  void AfterAttention(const AttentionView& view) override;
+  Keeps keeps() const override { return {.attention = true}; }
+  std::optional<RowSet> AfterAttention(const AttentionView& view) override;
   void EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) override;
   size_t bytes() const override;
 
  protected:
-  RowSet ChooseRows(const StepInput& step) override;
+  RowSet RowsOfStep(const StepInput& step) override;
 
  private:
   RowSet CertainPositions(const StepInput& step) const;
   std::vector<double> Density(const StepInput& step) const;
   // Of the rows not chosen yet, those with most importance.
-  RowSet AttendedRows(const RowSet& chosen) const;
+  RowSet AttendedRows(const StepInput& step, const RowSet& chosen) const;
   std::vector<double> RolloutImportance() const;
   RowSet FillGaps(const RowSet& rows) const;
 

@@ -30,7 +30,9 @@ struct DkvDecodeOptions {
   bool freeze_prompt = false;  // refreshes leave the prompt out; the authors' "prefill" (interval
                                // 1) and "PD" variants
   DkvShift shift = DkvShift::kRightNeighbour;
-  bool logit_shift = false;
+  // The authors' LLaDA code starts anew with every block and begins to keep rows after its second
+  // step; their Dream code counts the steps of the whole generation.
+  bool by_block = true;
 };
 
 class DkvDecodePolicy : public OneSetPolicy {
@@ -38,7 +40,7 @@ class DkvDecodePolicy : public OneSetPolicy {
   explicit DkvDecodePolicy(const DkvDecodeOptions& options) : options_(options) {}
 
  protected:
-  RowSet ChooseRows(const StepInput& step) override;
+  RowSet RowsOfStep(const StepInput& step) override;
 
  private:
   RowSet Frozen(const StepInput& step, const RowSet& open) const;
@@ -49,7 +51,6 @@ class DkvDecodePolicy : public OneSetPolicy {
 struct DkvGreedyOptions {
   size_t interval = 2;  // recompute all rows every so many steps of a block
   size_t window = 4;    // open rows recomputed around each row about to be settled
-  bool logit_shift = false;
 };
 
 class DkvGreedyPolicy : public OneSetPolicy {
@@ -57,7 +58,7 @@ class DkvGreedyPolicy : public OneSetPolicy {
   explicit DkvGreedyPolicy(const DkvGreedyOptions& options) : options_(options) {}
 
  protected:
-  RowSet ChooseRows(const StepInput& step) override;
+  RowSet RowsOfStep(const StepInput& step) override;
 
  private:
   DkvGreedyOptions options_;

@@ -5,9 +5,9 @@
 namespace spa {
 
 RowSet DllmPolicy::BeginStep(const StepInput& step) {
-  all_ = RowSet::All(step.num_rows());
-  prompt_ = RowSet::Range(0, step.prompt_length);
-  gen_ = RowSet::Range(step.prompt_length, step.num_rows());
+  all_ = step.visible;
+  prompt_ = all_.Between(0, step.prompt_length);
+  gen_ = all_.Between(step.prompt_length, step.num_rows());
   refresh_prompt_ = step.step % options_.prompt_interval == 0;
   refresh_gen_ = step.step % options_.gen_interval == 0;
   return all_;

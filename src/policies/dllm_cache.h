@@ -27,7 +27,7 @@ class DllmPolicy : public CachePolicy {
  public:
   explicit DllmPolicy(const DllmOptions& options) : options_(options) {}
 
-  Reuse reuse() const override { return Reuse::kDelta; }
+  Keeps keeps() const override { return {.reuse = Reuse::kUpdate}; }
   RowSet BeginStep(const StepInput& step) override;
   LayerPlan PlanLayer(LayerView& view) override;
 

@@ -8,24 +8,25 @@
 namespace spa {
 namespace {
 
-// The attention weights of one query row, head by head.   out: [heads, num_rows]
-void HeadWeights(const float* q, size_t num_heads, const KvCache& kv, Mat<float>& out) {
+// The attention weights of one query row over some keys, head by head.   out: [heads, rows]
+void HeadWeights(const float* q, size_t num_heads, const KvCache& kv, const RowSet& rows,
+                 Mat<float>& out) {
   const size_t head_dim = kv.head_dim(), group = num_heads / kv.num_kv_heads();
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
   std::vector<float> key(kv.num_kv_heads() * head_dim);
-  out.Resize(num_heads, kv.num_rows());
-  for (size_t row = 0; row < kv.num_rows(); ++row) {
-    kv.LoadKey(row, key.data());
+  out.Resize(num_heads, rows.size());
+  for (size_t place = 0; place < rows.size(); ++place) {
+    kv.LoadKey(rows[place], key.data());
     for (size_t head = 0; head < num_heads; ++head) {
       const float* a = q + head * head_dim;
       const float* b = key.data() + head / group * head_dim;
       float dot = 0.0f;
       for (size_t i = 0; i < head_dim; ++i) dot += a[i] * b[i];
-      out.Row(head)[row] = dot * scale;
+      out.Row(head)[place] = dot * scale;
     }
   }
   for (size_t head = 0; head < num_heads; ++head) {
-    const std::span<float> weights(out.Row(head), kv.num_rows());
+    const std::span<float> weights(out.Row(head), rows.size());
     const float largest = *std::ranges::max_element(weights);
     float sum = 0.0f;
     for (float& weight : weights) sum += weight = std::exp(weight - largest);
@@ -53,54 +54,41 @@ double MeanCosine(size_t count, size_t length, const Value& a, const Value& b) {
 }  // namespace
 
 RowSet ElasticPolicy::BeginStep(const StepInput& step) {
-  open_ = MaskedRows(step);
+  all_ = step.visible;
+  known_ = all_.Without(step.never_computed);
+  open_ = step.OpenRows();
   const std::span<const uint32_t> open = open_;
-  window_ = PredictingRows(open.first(std::min(open.size(), options_.beta)), logit_shift_);
+  window_ = step.RowsOf(open.first(std::min(open.size(), options_.beta)));
   if (step.step == 0) {
-    rows_ = RowSet::All(step.num_rows());
+    rows_ = all_;
     return rows_;
   }
-  const RowSet computed =
-      options_.block_caching ? window_ : PredictingRows(open_, logit_shift_);
-  rows_ = tracked_.Union(CommittedRows(step)).Union(computed).Union(step.wanted);
+  const RowSet computed = options_.block_caching ? window_ : step.RowsOf(open_);
+  rows_ = tracked_.Union(step.changed).Union(computed).Union(step.wanted)
+              .Union(step.never_computed).Intersect(all_);
   return rows_;
 }
 
 bool ElasticPolicy::Testing(size_t layer) const {
-  return options_.gamma > 0.0 && !tracked_.empty() && layer + 1 < layers_.size() &&
-         rows_.size() < layers_[layer].q.rows();
+  return options_.gamma > 0.0 && !tracked_.empty() && layer + 1 < num_layers_ &&
+         rows_.size() < all_.size();
 }
 
 LayerPlan ElasticPolicy::PlanLayer(LayerView& view) {
-  LayerState& state = layers_[view.layer];
-  const size_t num_rows = view.step->num_rows();
-  if (state.q.rows() == 0) {  // the first step: all rows
-    state.q.Resize(num_rows, view.config->q_dim());
-    state.input.Resize(num_rows, view.config->model_dim);
-  }
-  // After a drift the layer restarts from the inputs of last time, where they were not renewed.
-  for (const uint32_t row : rows_.Without(*view.live)) {
-    std::copy_n(state.input.Row(row), state.input.cols(), view.x.Row(row));
-  }
-  for (const uint32_t row : rows_) {
-    std::copy_n(view.x.Row(row), state.input.cols(), state.input.Row(row));
-  }
   if (Testing(view.layer)) {  // while the caches are still those of the last step
     old_weights_.resize(tracked_.size());
     view.pool->ParallelFor(tracked_.size(), [&](size_t i) {
-      HeadWeights(state.q.Row(tracked_[i]), num_heads_, *view.kv, old_weights_[i]);
+      HeadWeights(view.kept_q.Row(tracked_[i]), num_heads_, *view.kv, known_, old_weights_[i]);
     });
   }
-  return {.k_rows = rows_, .v_rows = rows_, .out_rows = rows_, .live = rows_};
+  return LayerPlan::Of(rows_);
 }
 
-void ElasticPolicy::AfterAttention(const AttentionView& view) {
-  LayerState& state = layers_[view.layer];
+std::optional<RowSet> ElasticPolicy::AfterAttention(const AttentionView& view) {
   TrackMostAttended(view);
-  ScatterRows(view.q, *view.out_rows, state.q.View(), *view.pool);
-  if (Testing(view.layer) && Similarity(view) < options_.gamma) {
-    rows_ = RowSet::All(state.q.rows());
-  }
+  // After a drift the next layers run all rows, from the inputs they kept.
+  if (Testing(view.layer) && Similarity(view) < options_.gamma) rows_ = all_;
+  return {};
 }
 
 void ElasticPolicy::TrackMostAttended(const AttentionView& view) {
@@ -117,12 +105,11 @@ void ElasticPolicy::TrackMostAttended(const AttentionView& view) {
 }
 
 double ElasticPolicy::Similarity(const AttentionView& view) const {
-  const Mat<float>& q = layers_[view.layer].q;
   std::vector<double> similarity(tracked_.size());
   view.pool->ParallelFor(tracked_.size(), [&](size_t i) {
     const Mat<float>& old_weights = old_weights_[i];
     Mat<float> weights;
-    HeadWeights(q.Row(tracked_[i]), num_heads_, *view.kv, weights);
+    HeadWeights(view.kept_q.Row(tracked_[i]), num_heads_, *view.kv, known_, weights);
     const size_t heads = weights.rows(), keys = weights.cols();
     const auto at = [&](const Mat<float>& map) {
       return [&map, by_key = options_.by_key](size_t a, size_t b) {
@@ -140,12 +127,6 @@ double ElasticPolicy::Similarity(const AttentionView& view) const {
 
 void ElasticPolicy::EndStep(std::span<const uint32_t>, std::span<const float>) {
   tracked_ = std::exchange(next_tracked_, RowSet());
-}
-
-size_t ElasticPolicy::bytes() const {
-  size_t bytes = 0;
-  for (const LayerState& layer : layers_) bytes += layer.input.bytes() + layer.q.bytes();
-  return bytes;
 }
 
 PolicyFactory MakeElastic(OptionReader& reader, const PolicyContext& context) {

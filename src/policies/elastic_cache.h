@@ -31,22 +31,17 @@ class ElasticPolicy : public CachePolicy {
   ElasticPolicy(const ElasticOptions& options, const ModelConfig& config)
       : options_(options),
         num_heads_(config.num_heads),
-        logit_shift_(config.logit_shift),
-        layers_(config.num_layers) {}
+        num_layers_(config.num_layers) {}
 
-  bool wants_attention() const override { return true; }
+  Keeps keeps() const override {
+    return {.query_layers = num_layers_, .inputs = true, .attention = true};
+  }
   RowSet BeginStep(const StepInput& step) override;
   LayerPlan PlanLayer(LayerView& view) override;
-  void AfterAttention(const AttentionView& view) override;
+  std::optional<RowSet> AfterAttention(const AttentionView& view) override;
   void EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) override;
-  size_t bytes() const override;
 
  private:
-  struct LayerState {
-    Mat<float> input;  // [num_rows, model_dim]
-    Mat<float> q;      // [num_rows, q_dim], after RoPE
-  };
-
   bool Testing(size_t layer) const;
   void TrackMostAttended(const AttentionView& view);
   // Mean similarity of the tracked rows' attention before and after this step's update.
@@ -54,8 +49,8 @@ class ElasticPolicy : public CachePolicy {
 
   ElasticOptions options_;
   size_t num_heads_;
-  bool logit_shift_;
-  std::vector<LayerState> layers_;
+  size_t num_layers_;
+  RowSet all_, known_;       // visible rows; those that have been computed before
   RowSet rows_;              // recomputed in the current layer
   RowSet open_, window_;     // open positions; the rows that predict the window's
   RowSet tracked_, next_tracked_;

@@ -26,10 +26,13 @@ class FastPolicy : public OneSetPolicy {
   explicit FastPolicy(const FastOptions& options) : options_(options) {}
 
  protected:
-  RowSet ChooseRows(const StepInput& step) override {
+  RowSet RowsOfStep(const StepInput& step) override {
     const bool refresh = options_.refresh > 0 && step.step_in_block % options_.refresh == 0;
-    if (step.step_in_block == 0 || refresh) return RowSet::All(step.num_rows());
-    return RowSet::Range(step.block_begin, options_.dual ? step.block_end : step.num_rows());
+    if (step.step_in_block == 0 || refresh) return step.visible;
+    const RowSet rows =
+        step.visible.Between(step.block_begin, options_.dual ? step.block_end : step.num_rows());
+    // A token outside the block that changed is computed with its new embedding.
+    return rows.Union(step.changed);
   }
 
  private:

@@ -7,14 +7,12 @@ namespace spa {
 
 class NonePolicy : public CachePolicy {
  public:
-  bool keeps_kv() const override { return false; }
+  Keeps keeps() const override { return {.kv = false}; }
   RowSet BeginStep(const StepInput& step) override {
-    all_ = RowSet::All(step.num_rows());
+    all_ = step.visible;
     return all_;
   }
-  LayerPlan PlanLayer(LayerView&) override {
-    return {.k_rows = all_, .v_rows = all_, .out_rows = all_, .live = all_};
-  }
+  LayerPlan PlanLayer(LayerView&) override { return LayerPlan::Of(all_); }
 
  private:
   RowSet all_;

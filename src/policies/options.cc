@@ -7,6 +7,19 @@
 #include "base/error.h"
 
 namespace spa {
+namespace {
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+}  // namespace
 
 std::string CacheSpec::ToString() const {
   if (options.empty()) return name;
@@ -23,6 +36,20 @@ void AddOption(CacheSpec& spec, std::string_view assignment) {
   std::string key(assignment.substr(0, equals));
   std::ranges::replace(key, '_', '-');
   spec.options[key] = assignment.substr(equals + 1);
+}
+
+CacheSpec ParseCacheSpec(std::string_view text) {
+  const auto parts = Split(text, ':');
+  if (parts.empty()) throw Error("a cache has no name: give it as NAME or NAME:key=value");
+  CacheSpec spec{.name = std::string(parts[0]), .options = {}};
+  for (size_t i = 1; i < parts.size(); ++i) AddOption(spec, parts[i]);
+  return spec;
+}
+
+std::vector<CacheSpec> ParseCacheList(std::string_view text) {
+  std::vector<CacheSpec> specs;
+  for (const std::string_view part : Split(text, ',')) specs.push_back(ParseCacheSpec(part));
+  return specs;
 }
 
 const std::string* OptionReader::Find(const std::string& key) {

@@ -22,6 +22,11 @@ struct CacheSpec {
 // "key=value" as given on a command line. Throws Error if it is not of that form.
 void AddOption(CacheSpec& spec, std::string_view assignment);
 
+// "spa:rank=8:scope=all". Throws Error if an option is not of the form key=value.
+CacheSpec ParseCacheSpec(std::string_view text);
+// A list of them, separated by commas.
+std::vector<CacheSpec> ParseCacheList(std::string_view text);
+
 class OptionReader {
  public:
   explicit OptionReader(const CacheSpec& spec) : spec_(spec) {}
@@ -35,6 +40,10 @@ class OptionReader {
   size_t Choice(const std::string& key, size_t absent, const std::vector<std::string>& choices);
   std::optional<std::string> Text(const std::string& key);
 
+  // What is in force though no option says so, such as a stored profile.
+  void Note(std::string text) { notes_.push_back(std::move(text)); }
+  const std::vector<std::string>& notes() const { return notes_; }
+
   // Call last. Throws Error naming an option that was not asked for, and those that exist.
   void Finish() const;
 
@@ -43,6 +52,7 @@ class OptionReader {
 
   const CacheSpec& spec_;
   std::set<std::string> known_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace spa

@@ -7,7 +7,7 @@
 #include "policies/elastic_cache.h"
 #include "policies/fast_dllm.h"
 #include "policies/none.h"
-#include "policies/spa.h"
+#include "policies/spa_options.h"
 
 namespace spa {
 namespace {
@@ -25,7 +25,7 @@ const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
       {{"none", "every row, every layer, every step: exact", ""}, MakeNone},
       {{"spa", "SPA-Cache: rows whose singular proxy drifted, a budget per layer",
-        "rho=1"},
+        "rho=1 scope=all"},
        MakeSpa},
       {{"dllm", "dLLM-Cache: prompt and answer at intervals, rows whose values turned between them",
         "prompt-interval=1 gen-interval=1"},
@@ -62,13 +62,15 @@ const std::vector<CacheInfo>& Caches() {
   return infos;
 }
 
-PolicyFactory MakePolicyFactory(const CacheSpec& spec, const PolicyContext& context) {
+PreparedCache PrepareCache(const CacheSpec& spec, const PolicyContext& context) {
   for (const Entry& entry : Entries()) {
     if (entry.info.name != spec.name) continue;
     OptionReader options(spec);
-    PolicyFactory factory = entry.make(options, context);
+    PolicyFactory make = entry.make(options, context);
     options.Finish();
-    return factory;
+    std::string description = spec.ToString();
+    for (const std::string& note : options.notes()) description += ", " + note;
+    return {.spec = spec, .make = std::move(make), .description = std::move(description)};
   }
   std::vector<std::string> names;
   for (const CacheInfo& info : Caches()) names.push_back(info.name);

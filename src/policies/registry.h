@@ -34,7 +34,15 @@ struct CacheInfo {
 
 const std::vector<CacheInfo>& Caches();
 
+// A cache made ready for a model: what was asked for, what makes its policies, and what exactly is
+// in force, in words that two runs can be compared by.
+struct PreparedCache {
+  CacheSpec spec;
+  PolicyFactory make;
+  std::string description;  // "spa(rank=64), budget of profile-3f2a.json"
+};
+
 // Throws Error for an unknown cache or option.
-PolicyFactory MakePolicyFactory(const CacheSpec& spec, const PolicyContext& context);
+PreparedCache PrepareCache(const CacheSpec& spec, const PolicyContext& context);
 
 }  // namespace spa

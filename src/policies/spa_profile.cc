@@ -53,7 +53,9 @@ Budget ChooseBudget(OptionReader& reader, const ModelFile& file, bool use_stored
   const std::filesystem::path stored = ProfilePath(file);
   if (use_stored && FileExists(stored)) {
     try {
-      return ReadProfile(stored, file);
+      const Budget budget = ReadProfile(stored, file);
+      reader.Note(fmt::format("budget of {}", stored.filename().string()));
+      return budget;
     } catch (const Error&) {
       // A damaged file in the cache folder must not keep anybody from decoding.
     }

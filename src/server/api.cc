@@ -408,7 +408,7 @@ OrderedJson StatsJson(const GenerationStats& stats) {
           {"queue_seconds", stats.queue_seconds},
           {"first_text_seconds", stats.first_text_seconds},
           {"tokens_per_second",
-           stats.seconds > 0.0 ? static_cast<double>(stats.completion_tokens) / stats.seconds : 0.0},
+           stats.seconds > 0.0 ? static_cast<double>(stats.generated_tokens) / stats.seconds : 0.0},
           {"canvas_tokens", stats.canvas_tokens},
           {"rows_computed", stats.rows_computed},
           {"rows_total", stats.rows_total},
@@ -493,7 +493,7 @@ OrderedJson ApiAnswer::UsageOf(const std::vector<const Event*>& ends) const {
   size_t prompt = 0, completion = 0;
   for (const Event* end : ends) {
     if (end->choice % n_ == 0) prompt += end->stats.prompt_tokens;  // once, however many answers
-    completion += end->stats.completion_tokens;
+    completion += end->stats.generated_tokens;
   }
   return {{"prompt_tokens", prompt},
           {"completion_tokens", completion},

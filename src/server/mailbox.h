@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/token.h"
+#include "decode/generation.h"
 #include "transformer/row_set.h"
 
 namespace spa {
@@ -36,15 +37,6 @@ enum class Ending {
   kFailed,    // our fault
   kTimeout,   // its time was up
   kShutdown,  // the server is going down
-};
-
-struct GenerationStats {
-  std::string cache;
-  size_t prompt_tokens = 0, completion_tokens = 0, canvas_tokens = 0, steps = 0;
-  double queue_seconds = 0.0, seconds = 0.0, first_text_seconds = 0.0;
-  uint64_t rows_computed = 0, rows_total = 0;
-  size_t cache_bytes = 0;
-  uint64_t seed = 0;
 };
 
 struct Event {

@@ -63,7 +63,7 @@ void Metrics::CountCancelled() {
 void Metrics::CountGeneration(const GenerationStats& stats) {
   const std::lock_guard lock(mutex_);
   prompt_tokens_ += stats.prompt_tokens;
-  generated_tokens_ += stats.completion_tokens;
+  generated_tokens_ += stats.generated_tokens;
   canvas_tokens_ += stats.canvas_tokens;
   rows_computed_ += stats.rows_computed;
   rows_total_ += stats.rows_total;

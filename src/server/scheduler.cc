@@ -12,14 +12,18 @@ double Seconds(std::chrono::steady_clock::duration duration) {
 }
 
 // Prepared caches kept at a time. Preparing one again reads its proxies from disk.
-constexpr size_t kMaxFactories = 32;
+constexpr size_t kMaxCaches = 32;
 
 }  // namespace
 
 Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, const CacheSpec& cache,
                      Metrics& metrics)
-    : engine_(engine), options_(options), metrics_(metrics), own_cache_(cache.ToString()) {
-  factories_[own_cache_] = engine_.PrepareCache(cache);
+    : engine_(engine),
+      options_(options),
+      metrics_(metrics),
+      own_cache_(cache.ToString()),
+      runner_(engine) {
+  caches_[own_cache_] = engine_.PrepareCache(cache);
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -82,18 +86,20 @@ void Scheduler::Loop() {
 }
 
 void Scheduler::Step() {
-  std::vector<Generation*> batch;
-  for (const JobPtr& job : running_) batch.push_back(job->generation.get());
   const auto start = Clock::now();
-  try {
-    StepTogether(engine_.transformer(), batch);
-  } catch (const std::bad_alloc&) {
-    // Which of them was too much cannot be told; the states are half-way through a step.
-    for (const JobPtr& job : running_) End(*job, Ending::kFailed, "the server ran out of memory");
+  // Which of them was at fault cannot be told; the states are half-way through a step.
+  const auto fail = [&](const std::string& message) {
+    for (const JobPtr& job : running_) End(*job, Ending::kFailed, message);
     running_.clear();
-    return;
+  };
+  try {
+    runner_.Step();
+  } catch (const std::bad_alloc&) {
+    return fail("the server ran out of memory");
+  } catch (const std::exception& error) {
+    return fail(error.what());
   }
-  metrics_.CountStep(Seconds(Clock::now() - start), batch.size());
+  metrics_.CountStep(Seconds(Clock::now() - start), running_.size());
   for (const JobPtr& job : running_) Publish(*job);
   std::erase_if(running_, [](const JobPtr& job) { return job->generation == nullptr; });
 }
@@ -106,6 +112,7 @@ void Scheduler::Sweep(std::deque<JobPtr>& waiting) {
 bool Scheduler::ShouldEnd(Job& job) {
   if (job.mailbox->cancelled()) {
     metrics_.CountCancelled();
+    if (job.generation != nullptr) runner_.Remove(*job.generation);
   } else if (stop_) {
     End(job, Ending::kShutdown, "the server is shutting down");
   } else if (job.task.deadline && Clock::now() > *job.task.deadline) {
@@ -133,7 +140,8 @@ void Scheduler::Admit() {
 bool Scheduler::StartJob(Job& job) {
   try {
     const GenerationTask& task = job.task;
-    job.generation = engine_.Start(task.prompt, task.decode, Factory(task.cache));
+    job.generation = &runner_.Add({task.prompt, task.decode, Prepare(task.cache)});
+    job.generation->times().queue_seconds = Seconds(Clock::now() - job.submitted);
     job.answer.emplace(engine_.tokenizer(), task.stops, task.max_tokens);
     if (task.frames) {
       job.generation->state().trace = true;
@@ -149,20 +157,19 @@ bool Scheduler::StartJob(Job& job) {
     End(job, Ending::kFailed, "the server could not prepare this request");
     return false;
   }
-  job.started = Clock::now();
   job.mailbox->Post({.kind = Event::Kind::kStarted, .choice = job.choice});
   return true;
 }
 
-const PolicyFactory& Scheduler::Factory(const CacheSpec& spec) {
+SharedCache Scheduler::Prepare(const CacheSpec& spec) {
   const std::string key = spec.ToString();
-  const auto found = factories_.find(key);
-  if (found != factories_.end()) return found->second;
-  PolicyFactory factory = engine_.PrepareCache(spec, {.quick = true});
-  if (factories_.size() >= kMaxFactories) {
-    std::erase_if(factories_, [&](const auto& item) { return item.first != own_cache_; });
+  const auto found = caches_.find(key);
+  if (found != caches_.end()) return found->second;
+  SharedCache cache = engine_.PrepareCache(spec, {.quick = true});
+  if (caches_.size() >= kMaxCaches) {
+    std::erase_if(caches_, [&](const auto& item) { return item.first != own_cache_; });
   }
-  return factories_.emplace(key, std::move(factory)).first->second;
+  return caches_[key] = cache;
 }
 
 void Scheduler::Publish(Job& job) {
@@ -175,9 +182,8 @@ void Scheduler::Publish(Job& job) {
       decoder.ids().subspan(decoder.prompt_length(), prefix.length),
       prefix.ended || decoder.done(), prefix.ended);
   if (!text.empty()) {
-    if (job.first_text_seconds == 0.0) {
-      job.first_text_seconds = Seconds(Clock::now() - job.submitted);
-    }
+    double& first_text = job.generation->times().first_text_seconds;
+    if (first_text == 0.0) first_text = Seconds(Clock::now() - job.submitted);
     job.mailbox->Post({.kind = Event::Kind::kText, .choice = job.choice, .text = std::move(text)});
   }
   if (job.answer->finished()) {
@@ -191,9 +197,8 @@ Frame Scheduler::MakeFrame(Job& job) const {
   Frame frame;
   frame.step = decoder.steps();
   frame.prompt_tokens = begin;
-  const size_t block_length = decoder.options().block_length;
-  frame.block_begin = (decoder.positions().front() - begin) / block_length * block_length;
-  frame.block_end = frame.block_begin + block_length;
+  frame.block_begin = decoder.input().block_begin - begin;
+  frame.block_end = decoder.input().block_end - begin;
   frame.cells.resize(decoder.options().gen_length);
   for (size_t i = 0; i < decoder.positions().size(); ++i) {
     const size_t cell = decoder.positions()[i] - begin;
@@ -214,21 +219,17 @@ void Scheduler::End(Job& job, Ending ending, std::string message) {
   Event event{.kind = Event::Kind::kEnd, .choice = job.choice, .text = std::move(message)};
   event.ending = ending;
   GenerationStats& stats = event.stats;
-  stats.cache = job.task.cache.ToString();
-  stats.prompt_tokens = job.task.prompt.size();
-  stats.canvas_tokens = job.task.decode.gen_length;
-  stats.seed = job.task.decode.seed;
-  if (job.generation && job.answer) {
-    stats.completion_tokens = job.answer->num_tokens();
-    stats.steps = job.generation->decoder().steps();
-    stats.queue_seconds = Seconds(job.started - job.submitted);
-    stats.seconds = Seconds(Clock::now() - job.started);
-    stats.first_text_seconds = job.first_text_seconds;
-    stats.rows_computed = job.generation->rows_computed();
-    stats.rows_total = job.generation->rows_total();
-    stats.cache_bytes = job.generation->cache_bytes();
+  if (job.generation != nullptr) {
+    stats = job.generation->Stats();
+    stats.generated_tokens = job.answer ? job.answer->num_tokens() : 0;  // stop strings cut
+    runner_.Remove(*job.generation);
+    job.generation = nullptr;
+  } else {
+    stats.cache = job.task.cache.ToString();
+    stats.prompt_tokens = job.task.prompt.size();
+    stats.canvas_tokens = job.task.decode.gen_length;
+    stats.seed = job.task.decode.seed;
   }
-  job.generation.reset();
   metrics_.CountGeneration(stats);
   job.mailbox->Post(std::move(event));
 }

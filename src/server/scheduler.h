@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/runner.h"
 #include "server/answer_stream.h"
 #include "server/mailbox.h"
 #include "server/metrics.h"
@@ -61,11 +61,10 @@ class Scheduler {
     GenerationTask task;
     std::shared_ptr<Mailbox> mailbox;
     size_t choice = 0;
-    Clock::time_point submitted, started;
-    std::unique_ptr<Generation> generation;  // once running
+    Clock::time_point submitted;
+    Generation* generation = nullptr;        // once running, the runner's
     std::optional<AnswerStream> answer;
     std::vector<float> confidence;           // of settled positions, for frames
-    double first_text_seconds = 0.0;
   };
   using JobPtr = std::unique_ptr<Job>;
 
@@ -82,7 +81,7 @@ class Scheduler {
   Frame MakeFrame(Job& job) const;
   void End(Job& job, Ending ending, std::string message = {});
   // Error if preparing the cache would keep the others waiting.
-  const PolicyFactory& Factory(const CacheSpec& spec);
+  SharedCache Prepare(const CacheSpec& spec);
 
   Engine& engine_;
   SchedulerOptions options_;
@@ -96,7 +95,8 @@ class Scheduler {
   std::atomic<bool> draining_{false};
   std::vector<JobPtr> running_;     // of the loop alone
   std::string own_cache_;           // what the server was started with
-  std::map<std::string, PolicyFactory> factories_;  // of the loop alone
+  std::map<std::string, SharedCache> caches_;  // of the loop alone
+  Runner runner_;                   // of the loop alone
   std::thread thread_;
 };
 

@@ -69,7 +69,7 @@ std::string SseEvent(const std::string& json) { return "data: " + json + "\n\n";
 
 void AddStats(const GenerationStats& stats, const char* ending) {
   current.more = {{"prompt_tokens", stats.prompt_tokens},
-                  {"completion_tokens", stats.completion_tokens},
+                  {"completion_tokens", stats.generated_tokens},
                   {"steps", stats.steps},
                   {"cache", stats.cache},
                   {"queue_ms", stats.queue_seconds * 1e3},

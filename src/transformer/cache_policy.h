@@ -1,8 +1,13 @@
 // The interface of a caching method. There is one transformer step; a policy decides, per layer,
-// which rows of a sequence it recomputes and what the other rows do instead. One policy object
+// which rows of a sequence are recomputed and what the other rows do instead. One policy object
 // serves one sequence from its first step to its last. It is called from one thread, in the order
-// BeginStep, then PlanLayer (and AfterAttention and ChooseRows, if wanted) for every layer, then
-// EndStep.
+// BeginStep, then PlanLayer (and AfterAttention, if asked for) for every layer, then EndStep.
+//
+// What no policy has to think of, because the transformer sees to it:
+// - rows that were never computed are planned in every layer;
+// - rows whose logits are wanted are recomputed, unless they reuse an update or an output;
+// - in the last layer only rows whose logits are read matter;
+// - hidden rows (outside StepInput::visible) are neither planned nor attended to.
 #pragma once
 
 #include <cstddef>
@@ -14,47 +19,54 @@
 
 #include "base/matrix.h"
 #include "base/thread_pool.h"
-#include "base/token.h"
 #include "kernels/attention.h"
-#include "kernels/pointwise.h"
 #include "model/config.h"
 #include "model/weights.h"
 #include "transformer/row_set.h"
+#include "transformer/step_input.h"
 
 namespace spa {
 
-// What the decoder tells about a step.
-struct StepInput {
-  std::span<const TokenId> ids;        // [num_rows], masks included
-  std::span<const uint8_t> masked;     // [num_rows], 1 where the token is not settled yet
-  size_t prompt_length = 0;            // rows [0, prompt_length) are the prompt
-  size_t block_begin = 0;              // the block being decoded
-  size_t block_end = 0;
-  size_t step = 0;                     // counted over the whole generation
-  size_t step_in_block = 0;
-  std::span<const uint32_t> committed; // positions settled by the previous step
-  RowSet wanted;                       // rows whose logits the decoder will read
+// What a live row that is not recomputed gives to the next layer.
+enum class Reuse {
+  kNothing,  // there are no such rows
+  kUpdate,   // its input plus the update (attention + FFN) of its last recomputation
+  kOutput,   // the output of its last recomputation
+};
 
-  size_t num_rows() const { return ids.size(); }
+// What SequenceState keeps of a sequence between steps for its policy.
+struct Keeps {
+  // Keys and values of every layer. False: every step stores all of them before it reads them, and
+  // one layer's store serves all layers.
+  bool kv = true;
+  Reuse reuse = Reuse::kNothing;
+  // False: the rows read in the last layer are always recomputed, so nothing is kept there.
+  bool reuse_in_last_layer = true;
+  size_t query_layers = 0;  // the first layers whose queries are kept
+  bool inputs = false;      // inputs of every layer: a planned row that did not reach a layer
+                            // starts again from the input it last had there
+  // Not kept, but computed: head-averaged attention weights, shown to AfterAttention.
+  bool attention = false;
+  // Another sequence may start from what is kept of rows with the same tokens.
+  bool warm_start = false;
+
+  bool operator==(const Keeps&) const = default;
 };
 
 // What a layer does with one sequence.
 struct LayerPlan {
   RowSet k_rows, v_rows;  // whose keys / values are projected and stored
   RowSet out_rows;        // who runs attention and FFN
-  RowSet live;            // who goes on to the next layer, out_rows included; a live row outside
-                          // out_rows reuses what Reuse says
-  bool attention_first = false;  // all out_rows run attention; ChooseRows then says who goes on
-  // Whose queries are projected, if not those of all out_rows (a range then): the others use the
-  // queries they had. For one layer of a model.
-  std::optional<RowSet> new_queries = {};
-};
+  RowSet live;            // who goes on to the next layer, out_rows included
+  // Whose queries are projected, if not those of all out_rows: the others use the kept ones
+  // (Keeps::query_layers; out_rows is a range then).
+  std::optional<RowSet> q_rows = {};
+  bool ask_after_attention = false;  // AfterAttention says which of the out_rows run the FFN
 
-// What a live row that is not recomputed gives to the next layer.
-enum class Reuse {
-  kNothing,  // there are no such rows
-  kDelta,    // its input plus the cached update (attention + FFN) of its last recomputation
-  kOutput,   // the cached output of its last recomputation
+  // The same rows for everything.
+  static LayerPlan Of(const RowSet& rows) {
+    return {.k_rows = rows, .v_rows = rows, .out_rows = rows, .live = rows};
+  }
 };
 
 // A layer as a policy sees it while planning, with the projections it may want to look at.
@@ -65,10 +77,14 @@ class LayerView {
   size_t layer = 0;
   const StepInput* step = nullptr;
   const RowSet* live = nullptr;     // rows that reached this layer
-  MatView<float> x;                 // [num_rows, model_dim]; rows outside `live` hold nothing
+  MatView<const float> x;           // [num_rows, model_dim]; rows outside `live` hold nothing
   const ModelConfig* config = nullptr;
   const LayerWeights* weights = nullptr;
   const KvCache* kv = nullptr;      // as the previous step left it
+  MatView<const float> kept_q;      // [num_rows, q_dim], likewise, if this layer keeps queries
+  // The policy's own memory of every row in this layer, kept and adopted with the rest of the
+  // state: empty until the policy sizes it.   [num_rows, any width]
+  Mat<float>* identifiers = nullptr;
   ThreadPool* pool = nullptr;
 
   // RMS-normed input of the given rows.   [rows, model_dim], valid until the next call
@@ -84,9 +100,11 @@ struct AttentionView {
   const StepInput* step = nullptr;
   const RowSet* out_rows = nullptr;
   MatView<const float> q;             // [out_rows, q_dim], after RoPE
+  MatView<const float> kept_q;        // [num_rows, q_dim], these included, if the layer keeps them
   MatView<const float> heads;         // [out_rows, q_dim], what attention made of them
-  MatView<const float> mean_weights;  // [out_rows, num_rows], averaged over heads, if wanted
+  MatView<const float> mean_weights;  // [out_rows, num_rows], averaged over heads (Keeps::attention)
   const KvCache* kv = nullptr;
+  Mat<float>* identifiers = nullptr;  // as in LayerView
   ThreadPool* pool = nullptr;
 };
 
@@ -94,31 +112,20 @@ class CachePolicy {
  public:
   virtual ~CachePolicy() = default;
 
-  virtual Reuse reuse() const { return Reuse::kNothing; }
-  // False if every step rewrites every key and value before reading it: one layer's store then
-  // serves all layers.
-  virtual bool keeps_kv() const { return true; }
-  // Whether AfterAttention is called, with mean_weights computed.
-  virtual bool wants_attention() const { return false; }
+  // Asked once, when the sequence begins.
+  virtual Keeps keeps() const { return {}; }
 
   // Rows that enter the first layer.
   virtual RowSet BeginStep(const StepInput& step) = 0;
   virtual LayerPlan PlanLayer(LayerView& view) = 0;
-  virtual void AfterAttention(const AttentionView& /*view*/) {}
-  // The rows of a plan with attention_first that run the rest of the layer, among its out_rows.
-  virtual RowSet ChooseRows(const AttentionView& view) { return *view.out_rows; }
+  // Called if the plan or Keeps::attention asks for it. The rows that run the rest of the layer, or
+  // nothing for all out_rows.
+  virtual std::optional<RowSet> AfterAttention(const AttentionView& /*view*/) { return {}; }
   // confidence[i] belongs to position positions[i].
   virtual void EndStep(std::span<const uint32_t> /*positions*/,
                        std::span<const float> /*confidence*/) {}
 
-  // Whether AdoptPrefix is written for this method.
-  virtual bool can_start_warm() const { return false; }
-  // Takes over the donor's state of rows [0, num_rows), whose tokens are the same: the first step
-  // may then leave those rows alone. False if it has no use for it.
-  // Called before the first step, by SequenceState::AdoptPrefix.
-  virtual bool AdoptPrefix(const CachePolicy& /*donor*/, size_t /*num_rows*/) { return false; }
-
-  // Memory of the policy's own state, beside K, V and what Reuse caches.
+  // Memory of the policy object's own state, beside what SequenceState keeps.
   virtual size_t bytes() const { return 0; }
 };
 

@@ -1,6 +1,7 @@
 #include "transformer/layer.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "kernels/rows.h"
@@ -15,7 +16,21 @@ namespace {
 constexpr size_t kFfnRows = 256;
 
 const RowSet& QueryRows(const LayerPlan& plan) {
-  return plan.new_queries ? *plan.new_queries : plan.out_rows;
+  return plan.q_rows ? *plan.q_rows : plan.out_rows;
+}
+
+void Include(RowSet& rows, const RowSet& more) {
+  if (!rows.Includes(more)) rows = rows.Union(more);
+}
+
+bool AsksAfterAttention(const SequenceState& state, const LayerPlan& plan) {
+  return plan.ask_after_attention || state.keeps().attention;
+}
+
+// The rows whose logits are read: those that are checked only if they are there.
+RowSet Reads(const StepInput& input, const RowSet& there) {
+  if (input.checked.empty()) return input.wanted;
+  return input.wanted.Union(input.checked.Intersect(there));
 }
 
 }  // namespace
@@ -88,22 +103,52 @@ void LayerStep::Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& l
     view.config = &config_;
     view.weights = weights_;
     view.kv = &state.kv(layer_);
+    if (state.keeps_queries(layer_)) view.kept_q = state.queries(layer_).View();
+    view.identifiers = &state.identifiers(layer_);
     view.pool = &pool_;
     LayerPlan& plan = plans_[s];
     plan = state.policy().PlanLayer(view);
-    // Nobody reads the other rows of the last layer. A policy that caches outputs needs them next
-    // time, and one that watches attention may need their weights.
-    if (layer_ + 1 == config_.num_layers && state.policy().reuse() == Reuse::kNothing &&
-        !state.policy().wants_attention()) {
-      plan.out_rows = plan.out_rows.Intersect(batch[s].input.wanted);
-      plan.live = plan.out_rows;
-    }
-    SPA_CHECK(plan.live.Includes(plan.out_rows));
+    CompletePlan(batch[s], live[s], plan);
     const RowSet& q_rows = QueryRows(plan);
     in_rows_[s] = plan.k_rows == q_rows && plan.v_rows == q_rows
                       ? q_rows
                       : plan.k_rows.Union(q_rows).Union(plan.v_rows);
+    if (state.keeps().inputs) RestoreInputs(state, live[s], in_rows_[s].Union(plan.out_rows));
     state.kv_rows_computed += plan.k_rows.size() + plan.v_rows.size();
+  }
+}
+
+// What holds for every policy (cache_policy.h).
+void LayerStep::CompletePlan(const SequenceStep& sequence, const RowSet& live, LayerPlan& plan) {
+  const StepInput& input = sequence.input;
+  const SequenceState& state = *sequence.state;
+  RowSet must = input.never_computed;
+  if (state.keeps().reuse == Reuse::kNothing) Include(must, input.wanted);
+  if (IsLastLayer() && !state.reuses(layer_)) Include(must, Reads(input, live));
+  if (!must.empty()) {
+    for (RowSet* rows : {&plan.k_rows, &plan.v_rows, &plan.out_rows, &plan.live}) {
+      Include(*rows, must);
+    }
+    if (plan.q_rows) Include(*plan.q_rows, input.never_computed);
+  }
+  if (IsLastLayer()) {
+    const RowSet reads = Reads(input, plan.live);
+    // Whoever looks at attention first is cut down afterwards (ChooseRows).
+    if (!state.reuses(layer_) && !AsksAfterAttention(state, plan)) plan.out_rows = reads;
+    plan.live = reads.Union(plan.out_rows);
+  }
+  SPA_CHECK(plan.live.Includes(plan.out_rows));
+  SPA_CHECK(input.visible.Includes(plan.live));
+}
+
+// A planned row that did not reach the layer starts from the input it last had there.
+void LayerStep::RestoreInputs(SequenceState& state, const RowSet& live, const RowSet& planned) {
+  Mat<float>& inputs = state.inputs(layer_);
+  for (const uint32_t row : planned.Without(live)) {
+    std::copy_n(inputs.Row(row), inputs.cols(), state.x().Row(row));
+  }
+  for (const uint32_t row : planned) {
+    std::copy_n(state.x().Row(row), inputs.cols(), inputs.Row(row));
   }
 }
 
@@ -178,13 +223,14 @@ void LayerStep::MakeQueries(std::span<const SequenceStep> batch) {
   for (size_t s = 0; s < batch.size(); ++s) {
     const LayerPlan& plan = plans_[s];
     queries_[s] = q_.View().Rows(stack.first[s], QueryRows(plan).size());
-    if (!plan.new_queries) continue;
     SequenceState& state = *batch[s].state;
-    if (state.queries().rows() == 0) state.queries().Resize(state.num_rows(), config_.q_dim());
-    ScatterRows(queries_[s], *plan.new_queries, state.queries().View(), pool_);
+    if (!state.keeps_queries(layer_)) continue;
+    Mat<float>& kept = state.queries(layer_);
+    ScatterRows(queries_[s], QueryRows(plan), kept.View(), pool_);
+    if (!plan.q_rows) continue;
     const RowSet& rows = plan.out_rows;
     SPA_CHECK(rows.empty() || rows[rows.size() - 1] - rows[0] + 1 == rows.size());
-    queries_[s] = state.queries().View().Rows(rows.empty() ? 0 : rows[0], rows.size());
+    queries_[s] = kept.View().Rows(rows.empty() ? 0 : rows[0], rows.size());
   }
 }
 
@@ -193,23 +239,40 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
   for (const LayerPlan& plan : plans_) out_.Add(plan.out_rows);
   heads_.Resize(out_.size(), config_.q_dim());
   std::vector<AttentionJob> jobs;
+  std::vector<std::optional<RowSet>> chosen(batch.size());
   for (size_t s = 0; s < batch.size(); ++s) {
     SequenceState& state = *batch[s].state;
     const size_t count = plans_[s].out_rows.size();
     AttentionJob job{.q = queries_[s],
                      .kv = &state.kv(layer_),
-                     .out = heads_.View().Rows(out_.first[s], count)};
-    if (!state.policy().wants_attention()) {
+                     .out = heads_.View().Rows(out_.first[s], count),
+                     .hidden = state.hidden()};
+    if (!state.keeps().attention) {
       jobs.push_back(job);
       continue;
     }
+    // One at a time: the weights are large and looked at once.
     mean_weights_.Resize(count, state.num_rows());
     job.mean_weights = mean_weights_.View();
     spa::Attend({&job, 1}, config_.num_heads, pool_);
-    state.policy().AfterAttention(Attended(batch, s, job.mean_weights));
+    chosen[s] = state.policy().AfterAttention(Attended(batch, s, job.mean_weights));
   }
   spa::Attend(jobs, config_.num_heads, pool_);
-  ChooseRows(batch);
+  for (size_t s = 0; s < batch.size(); ++s) {
+    SequenceState& state = *batch[s].state;
+    if (plans_[s].ask_after_attention && !state.keeps().attention) {
+      clock_.Enter(Phase::kIdentify);
+      chosen[s] = state.policy().AfterAttention(Attended(batch, s, {}));
+      clock_.Enter(Phase::kAttention);
+    }
+    // In the last layer only rows whose logits are read matter, unless something is kept there.
+    if (IsLastLayer() && !state.reuses(layer_)) {
+      chosen[s] = Reads(batch[s].input, plans_[s].out_rows);
+    } else if (chosen[s]) {
+      Include(*chosen[s], batch[s].input.never_computed);
+    }
+  }
+  KeepChosen(batch, chosen);
   attn_.Resize(out_.size(), config_.model_dim);
   heads_rows_.Set(heads_.View().Rows(0, out_.size()));
   MatMul(heads_rows_, weights_->wo, attn_.View(), pool_);
@@ -218,38 +281,44 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
 AttentionView LayerStep::Attended(std::span<const SequenceStep> batch, size_t s,
                                   MatView<const float> mean_weights) {
   const size_t first = out_.first[s], count = plans_[s].out_rows.size();
-  return {.layer = layer_,
-          .step = &batch[s].input,
-          .out_rows = &plans_[s].out_rows,
-          .q = queries_[s],
-          .heads = heads_.View().Rows(first, count),
-          .mean_weights = mean_weights,
-          .kv = &batch[s].state->kv(layer_),
-          .pool = &pool_};
+  SequenceState& state = *batch[s].state;
+  AttentionView view{.layer = layer_,
+                     .step = &batch[s].input,
+                     .out_rows = &plans_[s].out_rows,
+                     .q = queries_[s],
+                     .kept_q = {},
+                     .heads = heads_.View().Rows(first, count),
+                     .mean_weights = mean_weights,
+                     .kv = &state.kv(layer_),
+                     .identifiers = &state.identifiers(layer_),
+                     .pool = &pool_};
+  if (state.keeps_queries(layer_)) view.kept_q = state.queries(layer_).View();
+  return view;
 }
 
-// Plans that wait for attention get their final rows; heads_ and out_ shrink to them.
-void LayerStep::ChooseRows(std::span<const SequenceStep> batch) {
-  if (std::ranges::none_of(plans_, &LayerPlan::attention_first)) return;
-  clock_.Enter(Phase::kIdentify);
-  Stack chosen;
+// heads_ and out_ shrink to the rows chosen after attention.
+void LayerStep::KeepChosen(std::span<const SequenceStep> batch,
+                           std::span<std::optional<RowSet>> chosen) {
+  bool fewer = false;
+  for (size_t s = 0; s < batch.size(); ++s) {
+    fewer |= chosen[s] && chosen[s]->size() < plans_[s].out_rows.size();
+  }
+  if (!fewer) return;
+  Stack stack;
   for (size_t s = 0; s < batch.size(); ++s) {
     RowSet& rows = plans_[s].out_rows;
-    RowSet kept = plans_[s].attention_first
-                      ? batch[s].state->policy().ChooseRows(Attended(batch, s, {}))
-                      : rows;
-    size_t to = chosen.size();
+    RowSet kept = chosen[s] ? std::move(*chosen[s]) : rows;
+    size_t to = stack.size();
     for (const uint32_t place : rows.PlacesOf(kept)) {  // to lower places, in order
       const size_t from = out_.first[s] + place;
       if (from != to) std::copy_n(heads_.Row(from), heads_.cols(), heads_.Row(to));
       ++to;
     }
     rows = std::move(kept);
-    if (layer_ + 1 == config_.num_layers) plans_[s].live = rows;  // nobody sees the others
-    chosen.Add(rows);
+    if (!batch[s].state->reuses(layer_)) plans_[s].live = rows;
+    stack.Add(rows);
   }
-  out_ = std::move(chosen);
-  clock_.Enter(Phase::kAttention);
+  out_ = std::move(stack);
 }
 
 void LayerStep::FeedForward(std::span<const SequenceStep> batch) {
@@ -289,26 +358,22 @@ void LayerStep::UpdateRows(std::span<const SequenceStep> batch, std::vector<RowS
     LayerPlan& plan = plans_[s];
     const size_t count = plan.out_rows.size();
     state.rows_computed += count;
-    state.rows_total += state.num_rows();
+    state.rows_total += batch[s].input.visible.size();
     if (state.trace) state.traced_rows[layer_] = plan.out_rows;
     const MatView<float> x = state.x().View();
     const RowSet reusing = plan.live.size() == count ? RowSet() : plan.live.Without(plan.out_rows);
     const MatView<const float> output = hidden_.View().Rows(out_.first[s], count);
-    switch (state.policy().reuse()) {
-      case Reuse::kNothing:
-        SPA_CHECK(reusing.empty());
-        break;
-      case Reuse::kDelta:
-        ScatterRows(attn_.View().Rows(out_.first[s], count), plan.out_rows,
-                    state.kept(layer_).View(), pool_);
-        AddRowsAt(state.kept(layer_).View(), reusing, x, pool_);
-        break;
-      case Reuse::kOutput:
-        ScatterRows(output, plan.out_rows, state.kept(layer_).View(), pool_);
-        for (const uint32_t row : reusing) {
-          std::copy_n(state.kept(layer_).Row(row), config_.model_dim, x.Row(row));
-        }
-        break;
+    if (!state.reuses(layer_)) {
+      SPA_CHECK(reusing.empty());
+    } else if (state.keeps().reuse == Reuse::kUpdate) {
+      ScatterRows(attn_.View().Rows(out_.first[s], count), plan.out_rows,
+                  state.kept(layer_).View(), pool_);
+      AddRowsAt(state.kept(layer_).View(), reusing, x, pool_);
+    } else {
+      ScatterRows(output, plan.out_rows, state.kept(layer_).View(), pool_);
+      for (const uint32_t row : reusing) {
+        std::copy_n(state.kept(layer_).Row(row), config_.model_dim, x.Row(row));
+      }
     }
     ScatterRows(output, plan.out_rows, x, pool_);
     live[s] = std::move(plan.live);

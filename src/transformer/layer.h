@@ -3,6 +3,7 @@
 // efficient product with each weight.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,7 @@
 
 namespace spa {
 
+class SequenceState;
 struct SequenceStep;
 
 class LayerStep {
@@ -43,15 +45,19 @@ class LayerStep {
   };
 
   void Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& live);
+  void CompletePlan(const SequenceStep& sequence, const RowSet& live, LayerPlan& plan);
+  void RestoreInputs(SequenceState& state, const RowSet& live, const RowSet& planned);
   void NormInputs(std::span<const SequenceStep> batch);
   void RefreshKeysValues(std::span<const SequenceStep> batch);
   void MakeQueries(std::span<const SequenceStep> batch);
   void Attend(std::span<const SequenceStep> batch);
   AttentionView Attended(std::span<const SequenceStep> batch, size_t s,
                          MatView<const float> mean_weights);
-  void ChooseRows(std::span<const SequenceStep> batch);
+  void KeepChosen(std::span<const SequenceStep> batch, std::span<std::optional<RowSet>> chosen);
   void FeedForward(std::span<const SequenceStep> batch);
   void UpdateRows(std::span<const SequenceStep> batch, std::vector<RowSet>& live);
+
+  bool IsLastLayer() const { return layer_ + 1 == config_.num_layers; }
 
   // out = normed rows of `stack` times w; the rows must be among the normed ones.
   void Project(const Stack& stack, const PackedMatrix& w, const std::vector<float>& bias,

@@ -37,6 +37,14 @@ RowSet RowSet::Without(const RowSet& other) const {
   return set;
 }
 
+RowSet RowSet::Between(size_t begin, size_t end) const {
+  const auto first = std::ranges::lower_bound(rows_, static_cast<uint32_t>(begin));
+  const auto last = std::ranges::lower_bound(first, rows_.end(), static_cast<uint32_t>(end));
+  RowSet set;
+  set.rows_.assign(first, last);
+  return set;
+}
+
 RowSet RowSet::At(std::span<const uint32_t> places) const {
   std::vector<uint32_t> rows;
   rows.reserve(places.size());

@@ -20,6 +20,8 @@ class RowSet {
   RowSet Union(const RowSet& other) const;
   RowSet Intersect(const RowSet& other) const;
   RowSet Without(const RowSet& other) const;
+  // The rows r with begin <= r < end.
+  RowSet Between(size_t begin, size_t end) const;
   // The rows at the given places: places of a gathered matrix -> rows of the sequence.
   RowSet At(std::span<const uint32_t> places) const;
   // Where each row of `subset` stands in this set; every one of them must be in it.

@@ -3,26 +3,71 @@
 #include <algorithm>
 
 namespace spa {
+namespace {
+
+constexpr TokenId kNeverRan = -1;
+
+// Copies the first `num_rows` rows into a matrix that has `all_rows`.
+void CopyRows(const Mat<float>& from, size_t num_rows, size_t all_rows, Mat<float>& to) {
+  if (from.rows() == 0) return;
+  if (to.rows() == 0) to.Resize(all_rows, from.cols());
+  std::copy_n(from.data(), num_rows * from.cols(), to.data());
+}
+
+}  // namespace
 
 SequenceState::SequenceState(const ModelConfig& config, size_t num_rows, KvType kv_type,
                              std::unique_ptr<CachePolicy> policy)
-    : num_rows_(num_rows), policy_(std::move(policy)), x_(num_rows, config.model_dim) {
-  const size_t num_kv = policy_->keeps_kv() ? config.num_layers : 1;
-  for (size_t layer = 0; layer < num_kv; ++layer) {
+    : num_rows_(num_rows),
+      num_layers_(config.num_layers),
+      policy_(std::move(policy)),
+      keeps_(policy_->keeps()),
+      identifiers_(config.num_layers),
+      tokens_(num_rows, kNeverRan),
+      x_(num_rows, config.model_dim) {
+  for (size_t layer = 0; layer < (keeps_.kv ? num_layers_ : 1); ++layer) {
     kv_.emplace_back(num_rows, config.num_kv_heads, config.head_dim, kv_type);
   }
-  if (policy_->reuse() != Reuse::kNothing) {
-    for (size_t layer = 0; layer < config.num_layers; ++layer) {
-      kept_.emplace_back(num_rows, config.model_dim);
-    }
+  for (size_t layer = 0; layer < num_layers_ && reuses(layer); ++layer) {
+    kept_.emplace_back(num_rows, config.model_dim);
+  }
+  for (size_t layer = 0; layer < std::min(keeps_.query_layers, num_layers_); ++layer) {
+    queries_.emplace_back(num_rows, config.q_dim());
+  }
+  for (size_t layer = 0; layer < num_layers_ && keeps_.inputs; ++layer) {
+    inputs_.emplace_back(num_rows, config.model_dim);
   }
 }
 
-bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPool& pool) {
-  if (kv_.size() != donor.kv_.size() || kept_.size() != donor.kept_.size() ||
-      !policy_->AdoptPrefix(*donor.policy_, num_rows)) {
-    return false;
+void SequenceState::Describe(StepInput& input) {
+  hidden_.clear();
+  if (input.visible.size() < num_rows_) {
+    hidden_.assign(num_rows_, 1);
+    for (const uint32_t row : input.visible) hidden_[row] = 0;
   }
+  std::vector<uint32_t> never, news;
+  for (const uint32_t row : input.visible) {
+    if (tokens_[row] == input.ids[row]) continue;
+    news.push_back(row);
+    if (tokens_[row] == kNeverRan) never.push_back(row);
+  }
+  input.never_computed = RowSet(std::move(never));
+  input.new_tokens = RowSet(std::move(news));
+}
+
+void SequenceState::Enter(const RowSet& rows, std::span<const TokenId> ids) {
+  for (const uint32_t row : rows) tokens_[row] = ids[row];
+}
+
+void SequenceState::Forget(const RowSet& rows) {
+  for (const uint32_t row : rows) tokens_[row] = kNeverRan;
+}
+
+bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPool& pool) {
+  const bool ran = std::find(donor.tokens_.begin(),
+                             donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows),
+                             kNeverRan) == donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows);
+  if (!keeps_.warm_start || keeps_ != donor.keeps_ || !ran) return false;
   const RowSet rows = RowSet::All(num_rows);
   for (size_t layer = 0; layer < kv_.size(); ++layer) {
     const KvCache& from = donor.kv_[layer];
@@ -34,20 +79,22 @@ bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPoo
     kv_[layer].StoreKeys(rows, keys.View(), pool);
     kv_[layer].StoreValues(rows, values.View(), pool);
   }
-  for (size_t layer = 0; layer < kept_.size(); ++layer) {
-    std::copy_n(donor.kept_[layer].data(), num_rows * kept_[layer].cols(), kept_[layer].data());
+  for (auto part : {&SequenceState::kept_, &SequenceState::queries_, &SequenceState::inputs_,
+                    &SequenceState::identifiers_}) {
+    for (size_t layer = 0; layer < (this->*part).size(); ++layer) {
+      CopyRows((donor.*part)[layer], num_rows, num_rows_, (this->*part)[layer]);
+    }
   }
-  if (donor.queries_.rows() > 0) {
-    queries_.Resize(num_rows_, donor.queries_.cols());
-    std::copy_n(donor.queries_.data(), num_rows * queries_.cols(), queries_.data());
-  }
+  std::copy_n(donor.tokens_.begin(), num_rows, tokens_.begin());
   return true;
 }
 
 size_t SequenceState::cache_bytes() const {
-  size_t bytes = policy_->bytes() + queries_.bytes();
+  size_t bytes = policy_->bytes();
   for (const KvCache& kv : kv_) bytes += kv.bytes();
-  for (const Mat<float>& kept : kept_) bytes += kept.bytes();
+  for (const auto* part : {&kept_, &queries_, &inputs_, &identifiers_}) {
+    for (const Mat<float>& matrix : *part) bytes += matrix.bytes();
+  }
   return bytes;
 }
 

@@ -1,5 +1,5 @@
-// Everything the transformer remembers of one sequence between steps: the layer caches and the
-// policy that rules them.
+// Everything the transformer remembers of one sequence between steps: what its policy asked to keep
+// (Keeps), layer by layer, and the policy itself.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,44 @@ namespace spa {
 
 class SequenceState {
  public:
+  // `num_rows` is the longest the sequence may become; rows cost memory once they are visible.
   SequenceState(const ModelConfig& config, size_t num_rows, KvType kv_type,
                 std::unique_ptr<CachePolicy> policy);
 
   size_t num_rows() const { return num_rows_; }
   CachePolicy& policy() { return *policy_; }
-  KvCache& kv(size_t layer) { return kv_.size() == 1 ? kv_[0] : kv_[layer]; }
-  // Reused update or output of every row.   [num_rows, model_dim]
+  const Keeps& keeps() const { return keeps_; }
+  KvCache& kv(size_t layer) { return keeps_.kv ? kv_[layer] : kv_[0]; }
+  // Whether unplanned rows of a layer reuse something.
+  bool reuses(size_t layer) const {
+    return keeps_.reuse != Reuse::kNothing &&
+           (keeps_.reuse_in_last_layer || layer + 1 < num_layers_);
+  }
+  bool keeps_queries(size_t layer) const { return layer < keeps_.query_layers; }
+  // Kept update or output of every row.   [num_rows, model_dim]
   Mat<float>& kept(size_t layer) { return kept_[layer]; }
+  // Kept queries, after RoPE.   [num_rows, q_dim]
+  Mat<float>& queries(size_t layer) { return queries_[layer]; }
+  // Kept inputs.   [num_rows, model_dim]
+  Mat<float>& inputs(size_t layer) { return inputs_[layer]; }
+  // The policy's own rows (LayerView::identifiers).
+  Mat<float>& identifiers(size_t layer) { return identifiers_[layer]; }
   Mat<float>& x() { return x_; }
-  // Queries of the layer that keeps them, after RoPE; empty if none does.   [num_rows, q_dim]
-  Mat<float>& queries() { return queries_; }
   size_t cache_bytes() const;
 
-  // Warm start: takes the caches of rows [0, num_rows) from a sequence that begins with the same
-  // tokens. In a bidirectional model those states also depend on what follows, so this is an
-  // approximation, of the same kind as keeping prompt rows between refreshes. False (and nothing
-  // changed) if the policies do not support it.
+  // Fills in never_computed and new_tokens, and remembers which rows are hidden.
+  void Describe(StepInput& input);
+  // 1 where a row is hidden in the current step; empty if none is.   [num_rows]
+  std::span<const uint8_t> hidden() const { return hidden_; }
+  // The rows that enter a step: from now on they belong to these tokens.
+  void Enter(const RowSet& rows, std::span<const TokenId> ids);
+  // Forgets that rows were computed, as when tokens are inserted before them.
+  void Forget(const RowSet& rows);
+
+  // Warm start: takes what is kept of rows [0, num_rows) from a sequence under the same policy and
+  // options that begins with the same tokens. In a bidirectional model those states also depend on
+  // what follows, so this is an approximation, of the same kind as keeping prompt rows between
+  // refreshes. False (and nothing changed) if the policy does not offer it or the donor never ran.
   bool AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPool& pool);
 
   // Rows that ran attention and FFN, summed over steps and layers, and what a dense pass over all
@@ -44,12 +65,14 @@ class SequenceState {
   std::vector<RowSet> traced_rows;
 
  private:
-  size_t num_rows_;
+  size_t num_rows_, num_layers_;
   std::unique_ptr<CachePolicy> policy_;
+  Keeps keeps_;
   std::vector<KvCache> kv_;
-  std::vector<Mat<float>> kept_;
-  Mat<float> queries_;
-  Mat<float> x_;  // [num_rows, model_dim], the residual stream
+  std::vector<Mat<float>> kept_, queries_, inputs_, identifiers_;  // per layer that has them
+  std::vector<TokenId> tokens_;  // per row: the token it last ran with
+  std::vector<uint8_t> hidden_;
+  Mat<float> x_;                 // [num_rows, model_dim], the residual stream
 };
 
 }  // namespace spa

@@ -20,53 +20,62 @@ Transformer::Transformer(const ModelConfig& config, const Weights& weights, Thre
 
 Transformer::~Transformer() = default;
 
-void Transformer::Step(std::span<const SequenceStep> batch, const LogitSink& sink) {
+void Transformer::Step(std::span<SequenceStep> batch, const LogitSink& sink) {
   clock_.Enter(Phase::kOther);
   std::vector<RowSet> live(batch.size());
   for (size_t s = 0; s < batch.size(); ++s) {
     SequenceState& state = *batch[s].state;
-    const StepInput& input = batch[s].input;
+    StepInput& input = batch[s].input;
     SPA_CHECK(input.num_rows() == state.num_rows());
     if (state.num_rows() > rope_.num_positions()) {
       rope_ = RopeTable(state.num_rows(), config_.head_dim, config_.rope_theta);
     }
+    state.Describe(input);
     live[s] = state.policy().BeginStep(input);
+    live[s] = live[s].Union(input.never_computed).Union(input.wanted);
+    state.Enter(live[s], input.ids);
     for (const uint32_t row : live[s]) weights_.Embed(input.ids[row], state.x().Row(row));
     if (state.trace) state.traced_rows.assign(config_.num_layers, {});
   }
   for (size_t layer = 0; layer < config_.num_layers; ++layer) {
     layer_->Run(layer, weights_.layers[layer], batch, live);
   }
-  for (size_t s = 0; s < batch.size(); ++s) SPA_CHECK(live[s].Includes(batch[s].input.wanted));
+  for (size_t s = 0; s < batch.size(); ++s) {
+    SPA_CHECK(live[s].Includes(batch[s].input.wanted));
+    batch[s].input.checked = batch[s].input.checked.Intersect(live[s]);
+  }
   Logits(batch, sink);
   clock_.Enter(Phase::kOther);
 }
 
 void Transformer::Logits(std::span<const SequenceStep> batch, const LogitSink& sink) {
   clock_.Enter(Phase::kHead);
-  struct Wanted {
-    size_t sequence, index;
+  struct Read {
+    size_t sequence;
+    uint32_t row;
   };
-  std::vector<Wanted> wanted;
+  std::vector<Read> reads;
+  std::vector<RowSet> rows_of(batch.size());
   for (size_t s = 0; s < batch.size(); ++s) {
-    for (size_t i = 0; i < batch[s].input.wanted.size(); ++i) wanted.push_back({s, i});
+    rows_of[s] = batch[s].input.reads();
+    for (const uint32_t row : rows_of[s]) reads.push_back({s, row});
   }
-  final_.Resize(wanted.size(), config_.model_dim);
+  final_.Resize(reads.size(), config_.model_dim);
   for (size_t s = 0, first = 0; s < batch.size(); ++s) {
-    const RowSet& rows = batch[s].input.wanted;
+    const RowSet& rows = rows_of[s];
     RmsNorm(batch[s].state->x().View(), rows, weights_.final_norm.data(), config_.norm_epsilon,
             final_.View().Rows(first, rows.size()), pool_);
     first += rows.size();
   }
-  logits_.Resize(std::min(kLogitRows, wanted.size()), config_.vocab_rows);
-  for (size_t first = 0; first < wanted.size(); first += kLogitRows) {
-    const size_t count = std::min(kLogitRows, wanted.size() - first);
+  logits_.Resize(std::min(kLogitRows, reads.size()), config_.vocab_rows);
+  for (size_t first = 0; first < reads.size(); first += kLogitRows) {
+    const size_t count = std::min(kLogitRows, reads.size() - first);
     clock_.Enter(Phase::kHead);
     final_rows_.Set(final_.View().Rows(first, count));
     MatMul(final_rows_, weights_.head, logits_.View().Rows(0, count), pool_);
     clock_.Enter(Phase::kSampling);
     pool_.ParallelFor(count, [&](size_t i) {
-      sink(wanted[first + i].sequence, wanted[first + i].index,
+      sink(reads[first + i].sequence, reads[first + i].row,
            {logits_.Row(i), config_.vocab_rows});
     });
   }

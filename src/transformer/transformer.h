@@ -27,10 +27,10 @@ struct SequenceStep {
   StepInput input;
 };
 
-// Receives the logits of row input.wanted[index] of batch[sequence]. Called once per wanted row,
-// from any thread of the pool, several at a time.   logits: [vocab_rows], may be overwritten
-using LogitSink =
-    std::function<void(size_t sequence, size_t index, std::span<float> logits)>;
+// Receives the logits of a row of batch[sequence]: every wanted one, and the checked ones that were
+// there. Called once per row, from any thread of the pool, several at a time.
+// logits: [vocab_rows], may be overwritten
+using LogitSink = std::function<void(size_t sequence, uint32_t row, std::span<float> logits)>;
 
 class Transformer {
  public:
@@ -38,7 +38,8 @@ class Transformer {
   Transformer(const ModelConfig& config, const Weights& weights, ThreadPool& pool);
   ~Transformer();
 
-  void Step(std::span<const SequenceStep> batch, const LogitSink& sink);
+  // Fills in what the inputs lack (StepInput).
+  void Step(std::span<SequenceStep> batch, const LogitSink& sink);
 
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }

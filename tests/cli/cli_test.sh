@@ -60,7 +60,7 @@ refused "count beyond 64 bits" "whole number" "$spa" generate -p hi --seed 99999
 refused "empty model name" "empty" "$spa" "${ask[@]}" -m ''
 refused "two prompts" "excludes" "$spa" "${ask[@]}" -f "$work/ids.txt"
 refused "a prime length" "take 112" "$spa" generate -p hi -n 97
-refused "nothing to measure" "longer --gen" "$spa" bench --gen 1 --block 1 --prompt 8 --json
+refused "nothing to measure" "longer --gen" "$spa" bench --gen-length 1 --block-length 1 --prompt-tokens 8 --json
 printf '{"question": "True is", "answer": "True"}' > "$work/data.jsonl"
 refused "samples over somebody's file" "does not hold samples" \
   "$spa" eval --task jsonl --data "$work/data.jsonl" --samples "$work/data.jsonl"

@@ -75,10 +75,11 @@ TEST(Golden, GuidanceIsTheReferencesFormula) {
     SequenceStep step{&state, {}};
     step.input.ids = ids;
     step.input.masked = masked;
+    step.input.visible = RowSet::All(ids.size());
     step.input.wanted = RowSet::Range(prompt.size(), ids.size());
     std::vector<std::vector<float>> logits(32);
-    model.transformer.Step({&step, 1}, [&](size_t, size_t index, std::span<float> row) {
-      logits[index].assign(row.begin(), row.end());
+    model.transformer.Step({&step, 1}, [&](size_t, uint32_t row, std::span<float> values) {
+      logits[row - prompt.size()].assign(values.begin(), values.end());
     });
     return logits;
   };
@@ -128,7 +129,7 @@ TEST(Golden, GuidanceWithAFullBudgetIsGuidanceWithoutACache) {
   DecodeOptions options = Greedy(32, 8);
   options.cfg_scale = 1.0;
   const auto plain = model.Generate(prompt, options, model.Policy("none"));
-  EXPECT_EQ(model.Generate(prompt, options, model.Policy("spa", {"rho=1"})), plain);
+  EXPECT_EQ(model.Generate(prompt, options, model.Policy("spa", {"rho=1", "scope=all"})), plain);
 }
 
 }  // namespace

@@ -229,7 +229,7 @@ void Drive(Decoder& decoder, size_t vocab) {
       const size_t place = decoder.positions()[i] - decoder.prompt_length();
       std::vector<float> logits(vocab, 0.0f);
       logits[place == 3 ? 0 : 2 + place] = 20.0f - static_cast<float>(place);
-      decoder.Offer(i, logits);
+      decoder.Offer(input.wanted[i], logits);
     }
     decoder.Commit();
   }
@@ -239,14 +239,14 @@ TEST(Decoder, EarlyStopEndsWhenTheAnswerIsSettledUpToItsEnd) {
   DecodeOptions options;
   options.gen_length = options.steps = 16;
   options.block_length = 8;
-  Decoder decoder({5, 6}, options, Vocabulary(40), false);
+  Decoder decoder({5, 6}, options, Vocabulary(40), 0);
   Drive(decoder, 40);
   EXPECT_EQ(decoder.steps(), 4u);
   EXPECT_EQ(decoder.SettledPrefix().length, 3u);
   EXPECT_TRUE(decoder.SettledPrefix().ended);
   for (const TokenId id : decoder.ids()) EXPECT_NE(id, 39);
   options.early_stop = false;
-  Decoder whole({5, 6}, options, Vocabulary(40), false);
+  Decoder whole({5, 6}, options, Vocabulary(40), 0);
   Drive(whole, 40);
   EXPECT_EQ(whole.steps(), 16u);
 }
@@ -254,7 +254,7 @@ TEST(Decoder, EarlyStopEndsWhenTheAnswerIsSettledUpToItsEnd) {
 TEST(Decoder, ShiftedModelsWantTheRowBeforeThePosition) {
   DecodeOptions options;
   options.gen_length = options.steps = options.block_length = 4;
-  Decoder plain({5, 6}, options, Vocabulary(40), false), shifted({5, 6}, options, Vocabulary(40), true);
+  Decoder plain({5, 6}, options, Vocabulary(40), 0), shifted({5, 6}, options, Vocabulary(40), 1);
   EXPECT_EQ(plain.Begin().wanted, RowSet::Range(2, 6));
   EXPECT_EQ(shifted.Begin().wanted, RowSet::Range(1, 5));
 }

@@ -1,6 +1,7 @@
 // What the engine refuses, and what it promises about answers.
-#include "engine/engine.h"
+#include "engine/runner.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,16 +24,20 @@ class EngineTest : public testing::Test {
     options.block_length = 16;
     return options;
   }
-  static PolicyFactory None() { return engine().PrepareCache({}); }
+  static SharedCache None() { return engine().PrepareCache({}); }
+  static std::unique_ptr<Generation> Answer(const char* question, const DecodeOptions& options) {
+    return RunAlone(engine(), {engine().Encode({.messages = {{"user", question}}, .text = ""}),
+                               options, None()});
+  }
 };
 
 TEST_F(EngineTest, RefusesPromptsThatCannotBeRun) {
-  EXPECT_THROW(engine().Start({}, Short(), None()), Error);
-  EXPECT_THROW(engine().Start({-1}, Short(), None()), Error);
-  EXPECT_THROW(engine().Start({512}, Short(), None()), Error);
+  EXPECT_THROW(engine().Start({}, Short(), *None()), Error);
+  EXPECT_THROW(engine().Start({-1}, Short(), *None()), Error);
+  EXPECT_THROW(engine().Start({512}, Short(), *None()), Error);
   const std::vector<TokenId> longest(engine().config().context_length - 32, 300);
-  EXPECT_NO_THROW(engine().Start(longest, Short(), None()));
-  EXPECT_THROW(engine().Start(std::vector<TokenId>(longest.size() + 1, 300), Short(), None()),
+  EXPECT_NO_THROW(engine().Start(longest, Short(), *None()));
+  EXPECT_THROW(engine().Start(std::vector<TokenId>(longest.size() + 1, 300), Short(), *None()),
                Error);
   EXPECT_THROW(Engine({.model = "/no/such/model", .threads = 1, .kv_type = KvType::kF32,
                        .progress = {}}),
@@ -55,18 +60,14 @@ TEST_F(EngineTest, EarlyStopReturnsTheSameTextWithFewerSteps) {
     options.gen_length = options.steps = 64;
     options.block_length = 8;
     options.early_stop = early;
-    std::vector<std::unique_ptr<Generation>> generations;
-    generations.push_back(engine().Start(
-        engine().Encode({.messages = {{"user", "True and not False is"}}, .text = ""}), options,
-        None()));
-    return engine().Run(generations, {})[0];
+    return Answer("True and not False is", options);
   };
-  const GenerationReport early = run(true), whole = run(false);
-  EXPECT_EQ(early.text, whole.text);
-  EXPECT_FALSE(early.text.empty());
-  EXPECT_LT(early.steps, whole.steps);
-  EXPECT_TRUE(early.ended);
-  EXPECT_LT(early.rows_computed, whole.rows_computed);
+  const auto early = run(true), whole = run(false);
+  EXPECT_EQ(AnswerText(engine(), early->decoder()), AnswerText(engine(), whole->decoder()));
+  EXPECT_FALSE(AnswerText(engine(), early->decoder()).empty());
+  EXPECT_LT(early->Stats().steps, whole->Stats().steps);
+  EXPECT_TRUE(early->Stats().ended);
+  EXPECT_LT(early->Stats().rows_computed, whole->Stats().rows_computed);
 }
 
 TEST_F(EngineTest, HalfPrecisionKeysAndValuesGiveNearlyTheSameLogits) {
@@ -94,11 +95,7 @@ TEST_F(EngineTest, TheSameSeedGivesTheSameAnswerAndAnotherSeedAnother) {
     DecodeOptions options = Short();
     options.temperature = 1.5;
     options.seed = seed;
-    std::vector<std::unique_ptr<Generation>> generations;
-    generations.push_back(engine().Start(
-        engine().Encode({.messages = {{"user", "True or False is"}}, .text = ""}), options,
-        None()));
-    return engine().Run(generations, {})[0].ids;
+    return CanvasIds(Answer("True or False is", options)->decoder());
   };
   EXPECT_EQ(run(1), run(1));
   EXPECT_NE(run(1), run(2));

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/engine.h"
+#include "engine/runner.h"
 
 namespace spa {
 namespace {
@@ -18,7 +18,7 @@ TEST_P(MiniModel, GreedyDecodingEqualsPyTorch) {
   const std::string name = GetParam();
   Engine engine({.model = SPA_MODELS_DIR "/" + name + ".gguf", .threads = 2,
                  .kv_type = KvType::kF32, .progress = {}});
-  const PolicyFactory none = engine.PrepareCache({});
+  const SharedCache none = engine.PrepareCache({});
   std::ifstream in(SPA_TEST_DATA "/" + name + "_golden.jsonl");
   size_t cases = 0;
   for (std::string line; std::getline(in, line); ++cases) {
@@ -26,9 +26,8 @@ TEST_P(MiniModel, GreedyDecodingEqualsPyTorch) {
     const DecodeOptions options = engine.DefaultDecodeOptions();
     EXPECT_EQ(options.gen_length, golden["gen_length"].get<size_t>());
     EXPECT_EQ(options.block_length, golden["block_length"].get<size_t>());
-    std::vector<std::unique_ptr<Generation>> one;
-    one.push_back(engine.Start(golden["prompt_ids"], options, none));
-    EXPECT_EQ(engine.Run(one, {})[0].ids, golden["output_ids"].get<std::vector<TokenId>>())
+    const auto generation = RunAlone(engine, {golden["prompt_ids"], options, none});
+    EXPECT_EQ(CanvasIds(generation->decoder()), golden["output_ids"].get<std::vector<TokenId>>())
         << golden["task"];
   }
   EXPECT_GE(cases, 18u);

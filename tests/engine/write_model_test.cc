@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "engine/runner.h"
 #include "kernels/block_codec.h"
 
 namespace spa {
@@ -54,8 +55,7 @@ TEST(WriteModel, RefusesToOverwriteItsOwnInput) {
 }
 
 TEST(WriteModel, AHuggingFaceFolderAndItsConversionGiveTheSameLogits) {
-  const std::filesystem::path folder = SPA_SHARED_DIR "/minidlm/hf";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "the folder is not in a clone";
+  const std::filesystem::path folder = SPA_TEST_DATA "/tiny-llada-hf";
   ThreadPool pool(2);
   const auto path = Folder() / "converted.gguf";
   WriteModel(ModelFile::Open(folder), path, {}, pool);
@@ -86,12 +86,10 @@ TEST(WriteSynthetic, MakesModelsThatRun) {
       Engine engine({.model = path, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
       DecodeOptions options = engine.DefaultDecodeOptions();
       options.gen_length = options.steps = options.block_length = 4;
-      std::vector<std::unique_ptr<Generation>> generations;
-      generations.push_back(engine.Start(
-          engine.Encode({.messages = {{"user", "hello"}}, .text = ""}), options,
-          engine.PrepareCache({.name = "spa", .options = {{"rank", "8"}}})));
-      const auto reports = engine.Run(generations, {});
-      for (const TokenId id : reports[0].ids) EXPECT_NE(id, config.mask_id);
+      const auto generation =
+          RunAlone(engine, {engine.Encode({.messages = {{"user", "hello"}}, .text = ""}), options,
+                            engine.PrepareCache({.name = "spa", .options = {{"rank", "8"}}})});
+      for (const TokenId id : CanvasIds(generation->decoder())) EXPECT_NE(id, config.mask_id);
     }
   }
   EXPECT_THROW(NamedShape("llada-9b", 0), Error);

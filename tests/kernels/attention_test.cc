@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <cmath>
+#include <limits>
 
 #include "kernels/reference.h"
 #include "tests/kernels/target_test.h"
@@ -63,8 +64,9 @@ TEST_P(AttentionTest, MatchesReferenceOnOddShapes) {
       Attend({&job, 1}, s.num_heads, pool);
 
       Mat<float> expected(s.num_rows, q.cols()), expected_mean(s.num_rows, s.num_keys);
-      reference::Attend(q.View(), sequence.k.View(), sequence.v.View(), s.num_heads, s.head_dim,
-                        expected.View(), expected_mean.View());
+      reference::Attend(
+          {.q = q.View(), .out = expected.View(), .mean_weights = expected_mean.View()},
+          sequence.k.View(), sequence.v.View(), s.num_heads, s.head_dim);
       ExpectNear(out, expected, 2e-6f, "output");
       ExpectNear(mean, expected_mean, 1e-6f, "mean weight");
     }
@@ -101,12 +103,147 @@ TEST_P(AttentionTest, JobsOfDifferentLengthsShareACall) {
   EXPECT_TRUE(SameBits(out_b.data(), Attention(qb, b.kv, 4, pool).data(), 70 * 64));
 }
 
+// Which keys the rows of a job see. Spans are set where there is a pattern.
+struct Pattern {
+  const char* name;
+  std::vector<uint32_t> begin = {}, end = {};
+  std::vector<uint8_t> hidden = {};
+
+  void Set(AttentionJob& job) const {
+    job.key_begin = begin;
+    job.key_end = end;
+    job.hidden = hidden;
+  }
+  bool Sees(size_t row, size_t key) const {
+    return (begin.empty() || key >= begin[row]) && (end.empty() || key < end[row]) &&
+           (hidden.empty() || hidden[key] == 0);
+  }
+};
+
+// Row i of n stands at position i * num_keys / n.
+std::vector<Pattern> Patterns(size_t num_rows, size_t num_keys) {
+  std::vector<Pattern> patterns = {{"causal"}, {"blocks"}, {"window"}, {"hidden"}, {"all of it"}};
+  std::mt19937 random(1);
+  for (size_t i = 0; i < num_rows; ++i) {
+    const auto position = static_cast<uint32_t>(i * num_keys / num_rows);
+    const uint32_t before = position < 20 ? 0 : position - 20;
+    const auto block_end =
+        static_cast<uint32_t>(std::min<size_t>(num_keys, (position / 32 + 1) * 32));
+    patterns[0].end.push_back(position + 1);
+    patterns[1].end.push_back(block_end);
+    patterns[2].begin.push_back(before);
+    patterns[2].end.push_back(position + 1);
+    patterns[4].begin.push_back(random() % (position + 1));
+    patterns[4].end.push_back(block_end);
+  }
+  for (size_t key = 0; key < num_keys; ++key) {
+    // A whole block and more, then one key of 5.
+    patterns[3].hidden.push_back(key + 1 < num_keys && (key / 70 == 1 || key % 5 == 3));
+    patterns[4].hidden.push_back(random() % 3 == 0);
+  }
+  patterns[4].end[0] = 0;  // this row sees nothing
+  return patterns;
+}
+
+TEST_P(AttentionTest, SeesWhatItIsShownOnly) {
+  ThreadPool pool(2);
+  struct Shape {
+    size_t num_heads, num_kv_heads, head_dim, num_keys, num_rows;
+  };
+  for (const Shape& s : {Shape{2, 2, 32, 15, 3}, {4, 2, 48, 64, 7}, {7, 1, 64, 197, 23},
+                         {6, 2, 40, 300, 150}, {1, 1, 16, 70, 70}}) {
+    for (const KvType type : kKvTypes) {
+      for (const float score_scale : {0.0f, 0.3f}) {
+        const Sequence sequence =
+            MakeSequence(s.num_keys, s.num_kv_heads, s.head_dim, type, pool, 1);
+        const Mat<float> q = RandomMat(s.num_rows, s.num_heads * s.head_dim, 3);
+        for (const Pattern& pattern : Patterns(s.num_rows, s.num_keys)) {
+          SCOPED_TRACE(pattern.name);
+          Mat<float> out(s.num_rows, q.cols()), mean(s.num_rows, s.num_keys);
+          AttentionJob job{.q = q.View(), .kv = &sequence.kv, .out = out.View(),
+                           .mean_weights = mean.View(), .score_scale = score_scale};
+          pattern.Set(job);
+          Attend({&job, 1}, s.num_heads, pool);
+
+          Mat<float> expected(s.num_rows, q.cols()), expected_mean(s.num_rows, s.num_keys);
+          job.out = expected.View();
+          job.mean_weights = expected_mean.View();
+          reference::Attend(job, sequence.k.View(), sequence.v.View(), s.num_heads, s.head_dim);
+          ExpectNear(out, expected, 3e-6f, "output");
+          ExpectNear(mean, expected_mean, 1e-6f, "mean weight");
+          for (size_t i = 0; i < s.num_rows; ++i) {
+            for (size_t key = 0; key < s.num_keys; ++key) {
+              ASSERT_TRUE(pattern.Sees(i, key) || mean.Row(i)[key] == 0.0f);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rows that one query does not see hold NaN, be they seen by the queries beside it or by nobody.
+TEST_P(AttentionTest, UnseenRowsMayHoldAnything) {
+  ThreadPool one(1), two(2);
+  const size_t num_heads = 4, num_kv_heads = 2, head_dim = 32, num_keys = 197, num_rows = 23;
+  const size_t cols = num_kv_heads * head_dim;
+  const Mat<float> q = RandomMat(num_rows, num_heads * head_dim, 16);
+  Mat<float> nan(num_keys, cols);
+  nan.Fill(std::numeric_limits<float>::quiet_NaN());
+  for (const KvType type : kKvTypes) {
+    for (const Pattern& pattern : Patterns(num_rows, num_keys)) {
+      const Sequence sequence = MakeSequence(num_keys, num_kv_heads, head_dim, type, two, 17);
+      Mat<float> together(num_rows, q.cols()), mean(num_rows, num_keys);
+      AttentionJob job{.q = q.View(), .kv = &sequence.kv, .out = together.View(),
+                       .mean_weights = mean.View()};
+      pattern.Set(job);
+      Attend({&job, 1}, num_heads, two);
+      for (size_t row = 0; row < num_rows; ++row) {
+        Sequence poisoned = MakeSequence(num_keys, num_kv_heads, head_dim, type, two, 17);
+        std::vector<uint32_t> unseen;
+        for (uint32_t key = 0; key < num_keys; ++key) {
+          if (!pattern.Sees(row, key)) unseen.push_back(key);
+        }
+        poisoned.kv.StoreKeys(unseen, nan.View().Rows(0, unseen.size()), one);
+        poisoned.kv.StoreValues(unseen, nan.View().Rows(0, unseen.size()), one);
+        Mat<float> out(num_rows, q.cols()), weights(num_rows, num_keys);
+        AttentionJob beside = job;
+        beside.kv = &poisoned.kv;
+        beside.out = out.View();
+        beside.mean_weights = weights.View();
+        Attend({&beside, 1}, num_heads, one);
+        EXPECT_TRUE(SameBits(out.Row(row), together.Row(row), q.cols()))
+            << pattern.name << ", row " << row;
+        EXPECT_TRUE(SameBits(weights.Row(row), mean.Row(row), num_keys))
+            << pattern.name << ", row " << row;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, KeysPastTheEndAreAsIfThereWereNone) {
+  ThreadPool pool(2);
+  for (const size_t end : {1, 16, 50, 64, 130}) {
+    const Sequence sequence = MakeSequence(150, 2, 32, KvType::kF32, pool, 18);
+    KvCache prefix(end, 2, 32, KvType::kF32);
+    prefix.StoreKeys(AllRows(end), sequence.k.View().Rows(0, end), pool);
+    prefix.StoreValues(AllRows(end), sequence.v.View().Rows(0, end), pool);
+    const Mat<float> q = RandomMat(9, 4 * 32, 19);
+    Mat<float> out(9, q.cols());
+    const std::vector<uint32_t> ends(9, static_cast<uint32_t>(end));
+    const AttentionJob job{.q = q.View(), .kv = &sequence.kv, .out = out.View(), .key_end = ends};
+    Attend({&job, 1}, 4, pool);
+    EXPECT_TRUE(SameBits(out.data(), Attention(q, prefix, 4, pool).data(), 9 * q.cols()));
+  }
+}
+
 TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
   ThreadPool pool(1);
   const Sequence sequence = MakeSequence(130, 1, 32, KvType::kF32, pool, 12);
   const Mat<float> q = RandomMat(4, 32, 14, 300.0f);
   Mat<float> expected(4, 32);
-  reference::Attend(q.View(), sequence.k.View(), sequence.v.View(), 1, 32, expected.View(), {});
+  reference::Attend({.q = q.View(), .out = expected.View()}, sequence.k.View(), sequence.v.View(),
+                    1, 32);
   ExpectNear(Attention(q, sequence.kv, 1, pool), expected, 2e-4f, "output");
 }
 

@@ -181,6 +181,33 @@ TEST_P(MatMulTest, TheThreadCountChangesNoBit) {
   }
 }
 
+TEST_P(MatMulTest, ExpertsTogetherAreEachAlone) {
+  ThreadPool one(1), three(3);
+  const uint32_t rows_of_expert[] = {0, 3, 1, 0, 130, 8, 5, 0};
+  const size_t num_rows = 147, cols = 512;
+  const Mat<float> x = RandomMat(num_rows, cols, 24);
+  for (const DType dtype : kAllTypes) {
+    std::vector<PackedMatrix> experts;
+    for (uint32_t e = 0; e < 8; ++e) {
+      experts.emplace_back(RandomWeights(dtype, 77, cols, 25 + e).source, one);
+    }
+    Activations activations;
+    activations.SetExperts(x.View(), rows_of_expert);
+    Mat<float> y(num_rows, 77);
+    for (ThreadPool* pool : {&one, &three}) {
+      y.Fill(-1.0f);
+      MatMulExperts(activations, experts, y.View(), *pool);
+      for (size_t e = 0, row = 0; e < 8; row += rows_of_expert[e++]) {
+        Mat<float> alone(rows_of_expert[e], cols);
+        std::copy_n(x.Row(row), rows_of_expert[e] * cols, alone.data());
+        EXPECT_TRUE(SameBits(y.Row(row), Product(alone, experts[e], one).data(),
+                             rows_of_expert[e] * size_t{77}))
+            << Info(dtype).name << " expert " << e;
+      }
+    }
+  }
+}
+
 TEST_P(MatMulTest, PackingKeepsEveryValue) {
   ThreadPool pool(2);
   for (const DType dtype : kAllTypes) {

@@ -27,6 +27,31 @@ TEST_P(PointwiseTest, RmsNormMatchesReference) {
   }
 }
 
+TEST_P(PointwiseTest, RmsNormOfHeadsMatchesReference) {
+  ThreadPool pool(2);
+  for (const size_t head_dim : kLengths) {
+    const Mat<float> gain = RandomMat(1, head_dim, 2);
+    for (const float* g : {gain.data(), static_cast<const float*>(nullptr)}) {
+      Mat<float> x = RandomMat(40, 3 * head_dim, 1, 3.0f);
+      Mat<float> expected = RandomMat(40, 3 * head_dim, 1, 3.0f);
+      RmsNormHeads(x.View(), head_dim, g, 1e-5f, pool);
+      reference::RmsNormHeads(expected.View(), head_dim, g, 1e-5f);
+      for (size_t i = 0; i < 40 * 3 * head_dim; ++i) {
+        ASSERT_NEAR(x.data()[i], expected.data()[i], 2e-6f * (1 + std::abs(expected.data()[i])));
+      }
+    }
+  }
+}
+
+TEST_P(PointwiseTest, RmsNormOfOneHeadIsThatOfTheRow) {
+  ThreadPool pool(1);
+  Mat<float> x = RandomMat(3, 100, 9), normed(3, 100);
+  const Mat<float> gain = RandomMat(1, 100, 10);
+  RmsNorm(x.View(), AllRows(3), gain.data(), 1e-5f, normed.View(), pool);
+  RmsNormHeads(x.View(), 100, gain.data(), 1e-5f, pool);
+  EXPECT_TRUE(SameBits(x.data(), normed.data(), 300));
+}
+
 TEST_P(PointwiseTest, RopeMatchesReference) {
   ThreadPool pool(2);
   for (const size_t head_dim : {2, 8, 24, 48, 64, 128}) {
@@ -37,6 +62,22 @@ TEST_P(PointwiseTest, RopeMatchesReference) {
     reference::Rope(expected.View(), positions, head_dim, table);
     for (size_t i = 0; i < 4 * 3 * head_dim; ++i) {
       ASSERT_NEAR(x.data()[i], expected.data()[i], 1e-6f);
+    }
+  }
+}
+
+TEST_P(PointwiseTest, RopeOfAPartMatchesReference) {
+  ThreadPool pool(2);
+  for (const auto& [rope_dim, head_dim] : {std::pair<size_t, size_t>{2, 8}, {6, 24}, {64, 128}}) {
+    const RopeTable table(50, rope_dim, 10000.0);
+    const std::vector<uint32_t> positions = {49, 0, 3, 21};
+    const Mat<float> before = RandomMat(4, 3 * head_dim, 3);
+    Mat<float> x = RandomMat(4, 3 * head_dim, 3), expected = RandomMat(4, 3 * head_dim, 3);
+    Rope(x.View(), positions, head_dim, table, pool);
+    reference::Rope(expected.View(), positions, head_dim, table);
+    for (size_t i = 0; i < 4 * 3 * head_dim; ++i) {
+      ASSERT_NEAR(x.data()[i], expected.data()[i], 1e-6f);
+      ASSERT_TRUE(i % head_dim < rope_dim || x.data()[i] == before.data()[i]);
     }
   }
 }
@@ -54,14 +95,29 @@ TEST_P(PointwiseTest, SwiGluMatchesReference) {
   }
 }
 
-TEST_P(PointwiseTest, SwiGluOfLargeGatesIsFinite) {
+TEST_P(PointwiseTest, GeGluMatchesReference) {
+  ThreadPool pool(2);
+  for (const size_t n : kLengths) {
+    Mat<float> gate = RandomMat(5, n, 4, 3.0f), expected = RandomMat(5, n, 4, 3.0f);
+    const Mat<float> up = RandomMat(5, n, 5);
+    GeGlu(gate.View(), up.View(), pool);
+    reference::GeGlu(expected.View(), up.View());
+    for (size_t i = 0; i < 5 * n; ++i) {
+      ASSERT_NEAR(gate.data()[i], expected.data()[i], 1e-6f * (1 + std::abs(expected.data()[i])));
+    }
+  }
+}
+
+TEST_P(PointwiseTest, GatesOfAnySizeAreFinite) {
   ThreadPool pool(1);
   Mat<float> gate(1, 19), up(1, 19);
   up.Fill(1.0f);
-  for (const float value : {-1e4f, -200.0f, -89.0f, 89.0f, 1e4f}) {
-    gate.Fill(value);
-    SwiGlu(gate.View(), up.View(), pool);
-    for (size_t i = 0; i < 19; ++i) EXPECT_NEAR(gate.data()[i], std::max(value, 0.0f), 1e-30f);
+  for (const auto gated : {SwiGlu, GeGlu}) {
+    for (const float value : {-1e4f, -200.0f, -89.0f, 89.0f, 1e4f}) {
+      gate.Fill(value);
+      gated(gate.View(), up.View(), pool);
+      for (size_t i = 0; i < 19; ++i) EXPECT_NEAR(gate.data()[i], std::max(value, 0.0f), 1e-30f);
+    }
   }
 }
 
@@ -82,6 +138,12 @@ TEST_P(PointwiseTest, RowsDoNotDependOnTheBatchNorOnThreads) {
   SwiGlu(gate.View(), x.View(), two);
   SwiGlu(single.View(), x.View().Rows(17, 1), one);
   EXPECT_TRUE(SameBits(gate.Row(17), single.data(), n));
+  GeGlu(gate.View(), x.View(), two);
+  GeGlu(single.View(), x.View().Rows(17, 1), one);
+  EXPECT_TRUE(SameBits(gate.Row(17), single.data(), n));
+  RmsNormHeads(gate.View(), 173, gain.data(), 1e-5f, two);
+  RmsNormHeads(single.View(), 173, gain.data(), 1e-5f, one);
+  EXPECT_TRUE(SameBits(gate.Row(17), single.data(), n));
 }
 
 TEST(Pointwise, RopeAngleIsPositionTimesFrequency) {
@@ -93,12 +155,24 @@ TEST(Pointwise, RopeAngleIsPositionTimesFrequency) {
   }
 }
 
+TEST(Pointwise, RopeTurnsByTheFrequenciesItIsGiven) {
+  const double frequencies[] = {0.5, 0.25, 0.0};
+  const RopeTable table(100, frequencies);
+  EXPECT_EQ(table.rope_dim(), 6u);
+  for (size_t j = 0; j < 3; ++j) {
+    EXPECT_FLOAT_EQ(table.Cos(99)[j], static_cast<float>(std::cos(99.0 * frequencies[j])));
+    EXPECT_FLOAT_EQ(table.Sin(99)[j], static_cast<float>(std::sin(99.0 * frequencies[j])));
+  }
+}
+
 TEST(Pointwise, NoRowsIsNoWork) {
   ThreadPool pool(2);
   Mat<float> x(3, 16), none(0, 16);
   const float gain[16] = {};
   RmsNorm(x.View(), {}, gain, 1e-5f, none.View(), pool);
   SwiGlu(none.View(), none.View(), pool);
+  GeGlu(none.View(), none.View(), pool);
+  RmsNormHeads(none.View(), 8, gain, 1e-5f, pool);
   Rope(none.View(), {}, 8, RopeTable(1, 8, 10000.0), pool);
 }
 

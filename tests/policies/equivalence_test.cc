@@ -5,6 +5,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "policies/spa_options.h"
 #include "tests/test_model.h"
 
 namespace spa {
@@ -18,35 +19,38 @@ std::vector<std::string> Words(const std::string& text) {
 }
 
 // All logits of a few steps in which tokens settle.
-std::vector<float> LogitsOfSteps(TestModel& model, const PolicyFactory& policy) {
+std::vector<float> LogitsOfSteps(TestModel& model, const PolicyFactory& policy,
+                                 size_t rows_after_block = 0) {
   std::vector<TokenId> ids = {507, 508, 290, 509, 261, 462, 309, 364, 277, 282, 302, 309, 281, 409,
                               510, 508, 293, 509, 261};
   const size_t prompt = ids.size();
-  ids.resize(prompt + 16, model.file.config().mask_id);
+  const size_t block_end = prompt + 16;
+  ids.resize(block_end + rows_after_block, model.file.config().mask_id);
   std::vector<uint8_t> masked(ids.size(), 0);
   std::fill(masked.begin() + static_cast<ptrdiff_t>(prompt), masked.end(), 1);
   SequenceState state(model.file.config(), ids.size(), KvType::kF32, policy());
   const size_t vocab = model.file.config().vocab_rows;
   std::vector<float> all;
-  std::vector<uint32_t> committed;
+  std::vector<uint32_t> changed;
   for (size_t step = 0; step < 6; ++step) {
-    const RowSet wanted = RowSet::Range(prompt, ids.size());
+    const RowSet wanted = RowSet::Range(prompt, block_end);
     std::vector<float> logits(wanted.size() * vocab);
-    const SequenceStep one{&state, {.ids = ids,
-                                    .masked = masked,
-                                    .prompt_length = prompt,
-                                    .block_begin = prompt,
-                                    .block_end = ids.size(),
-                                    .step = step,
-                                    .step_in_block = step,
-                                    .committed = committed,
-                                    .wanted = wanted}};
-    model.transformer.Step({&one, 1}, [&](size_t, size_t index, std::span<float> row) {
-      std::memcpy(logits.data() + index * vocab, row.data(), vocab * sizeof(float));
+    SequenceStep one{&state, {.ids = ids,
+                              .masked = masked,
+                              .prompt_length = prompt,
+                              .block_begin = prompt,
+                              .block_end = block_end,
+                              .step = step,
+                              .step_in_block = step,
+                              .visible = RowSet::All(ids.size()),
+                              .changed = RowSet(changed),
+                              .wanted = wanted}};
+    model.transformer.Step({&one, 1}, [&](size_t, uint32_t row, std::span<float> values) {
+      std::memcpy(logits.data() + (row - prompt) * vocab, values.data(), vocab * sizeof(float));
     });
     state.policy().EndStep({}, {});
     all.insert(all.end(), logits.begin(), logits.end());
-    committed = {static_cast<uint32_t>(prompt + step)};
+    changed = {static_cast<uint32_t>(prompt + step)};
     ids[prompt + step] = static_cast<TokenId>(300 + step);
     masked[prompt + step] = 0;
   }
@@ -65,18 +69,43 @@ TEST(Equivalence, FullBudgetIsTheUncachedModelBitForBit) {
   }
 }
 
-TEST(Equivalence, SpaAtFullBudgetIsExactInEveryVariant) {
+// Recomputes the rows of a scope at every step after the first and leaves the others alone: what
+// SPA-Cache must be when its budget is the whole scope.
+class WholeScope : public CachePolicy {
+ public:
+  explicit WholeScope(Scope scope) : scope_(scope) {}
+  RowSet BeginStep(const StepInput& step) override {
+    const size_t first = step.step == 0 || scope_ == Scope::kAll ? 0 : step.prompt_length;
+    const bool to_block = step.step > 0 && scope_ == Scope::kReach;
+    rows_ = RowSet::Range(first, to_block ? step.block_end : step.num_rows());
+    return rows_;
+  }
+  LayerPlan PlanLayer(LayerView&) override { return LayerPlan::Of(rows_); }
+
+ private:
+  Scope scope_;
+  RowSet rows_;
+};
+
+TEST(Equivalence, SpaWithAFullBudgetRecomputesItsScopeBitForBit) {
   TestModel model(kModel);
-  const std::vector<float> exact = LogitsOfSteps(model, model.Policy("none"));
-  for (const char* variant :
-       {"scope=all", "scope=gen", "form=absolute", "proxy=overwrite kv=full", "identifier=value",
-        "identifier=key", "identifier=query", "identifier=attn-input", "identifier=attn-output",
-        "first-layer=proxy stale-first=on", "first-layer=dense", "drift=0.5", "preset=paper", "preset=reference"}) {
-    auto options = Words(variant);
-    options.push_back("rho=1");
-    const auto logits = LogitsOfSteps(model, model.Policy("spa", options));
-    EXPECT_EQ(std::memcmp(logits.data(), exact.data(), exact.size() * sizeof(float)), 0)
-        << variant;
+  const std::pair<const char*, Scope> scopes[] = {
+      {"scope=gen", Scope::kGen}, {"scope=all", Scope::kAll}, {"scope=reach", Scope::kReach}};
+  for (const auto& [name, scope] : scopes) {
+    // A canvas that goes on after the block tells `gen` and `reach` apart.
+    const auto exact =
+        LogitsOfSteps(model, [&] { return std::make_unique<WholeScope>(scope); }, 8);
+    for (const char* variant :
+         {"", "form=output", "proxy=overwrite", "kv=full", "identifier=value", "identifier=key",
+          "identifier=query", "identifier=attn-input", "identifier=attn-output",
+          "identifier=random", "identifier=age", "identifier=local", "identifier=changed",
+          "first-layer=proxy", "first-layer=dense", "focus=off"}) {
+      auto options = Words(variant);
+      for (const char* more : {name, "rho=1", "refresh-prompt=0"}) options.emplace_back(more);
+      const auto logits = LogitsOfSteps(model, model.Policy("spa", options), 8);
+      EXPECT_EQ(std::memcmp(logits.data(), exact.data(), exact.size() * sizeof(float)), 0)
+          << name << " " << variant;
+    }
   }
 }
 

@@ -21,7 +21,7 @@ std::vector<std::string> OptionsOf(const json& golden) {
   };
   std::vector<std::string> options = {
       "identifier=" + (o.contains("identifier") ? o["identifier"].get<std::string>() : "singular"),
-      "form=" + o["form"].get<std::string>(),
+      std::string("form=") + (o["form"] == "delta" ? "update" : "output"),
       "proxy=" + o["proxy"].get<std::string>(),
       "scope=" + o["scope"].get<std::string>(),
       "kv=" + o["kv"].get<std::string>(),

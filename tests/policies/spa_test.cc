@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "policies/spa_budget.h"
+#include "policies/spa_proxy.h"
 #include "tests/test_model.h"
 
 namespace spa {
@@ -184,12 +186,12 @@ TEST(SpaProxy, WhereOthersWaitOnlyStoredProxiesOfALargeModelAreUsed) {
                         .progress = {}};
   const CacheSpec spec{.name = "spa", .options = {{"rank", "16"}}};
   context.max_proxy_weights = 10 * 128 * 128 - 1;
-  EXPECT_THROW(MakePolicyFactory(spec, context), Error);
+  EXPECT_THROW(PrepareCache(spec, context), Error);
   EXPECT_FALSE(std::filesystem::exists(ProxyPath(model.file, 16)));
   context.max_proxy_weights += 1;
-  EXPECT_NO_THROW(MakePolicyFactory(spec, context));
+  EXPECT_NO_THROW(PrepareCache(spec, context));
   context.max_proxy_weights = 0;
-  EXPECT_NO_THROW(MakePolicyFactory(spec, context)) << "they are stored now";
+  EXPECT_NO_THROW(PrepareCache(spec, context)) << "they are stored now";
 }
 
 TEST(SpaProxy, StoredProxiesAreReadBackAndDamageMeansRebuilding) {
@@ -242,7 +244,7 @@ TEST(SpaPolicy, RowsPerLayerFollowTheBudgetAndRefreshesAreOnTime) {
   for (const std::string first_layer : {"attention", "dense", "proxy"}) {
     const auto generation = model.Start(
         prompt, Greedy(40, 40),
-        model.Policy("spa", {"rho=0.25", "refresh-prompt=6", "refresh-gen=3", "drift=1",
+        model.Policy("spa", {"rho=0.25", "refresh-prompt=6", "refresh-gen=3",
                              "first-layer=" + first_layer}));
     generation->state().trace = true;
     Generation* one = generation.get();
@@ -289,7 +291,7 @@ TEST(SpaPolicy, FirstLayerProjectsChangedTokensOnly) {
     fresh->state().kv(0).LoadValue(row, b.data());
     EXPECT_EQ(a, b) << "value of row " << row;
     const auto query = [&](Generation& g) {
-      const Mat<float>& queries = g.state().queries();
+      const Mat<float>& queries = g.state().queries(0);
       return std::vector<float>(queries.Row(row), queries.Row(row) + queries.cols());
     };
     EXPECT_EQ(query(*cached), query(*fresh)) << "query of row " << row;
@@ -332,7 +334,7 @@ TEST(SpaPolicy, RowsThatAreReadAndRowsJustSettledGoFirst) {
     generation->state().trace = true;
     Generation* one = generation.get();
     for (size_t step = 0; step < 20; ++step) {
-      const auto settled = generation->decoder().committed();
+      const auto settled = generation->decoder().changed();
       RowSet first(std::vector<uint32_t>(settled.begin(), settled.end()));
       for (uint32_t row = 20; row < 60; ++row) {
         if (generation->decoder().masked()[row]) first = first.Union(RowSet::Range(row, row + 1));
@@ -355,7 +357,8 @@ TEST(SpaPolicy, TheBudgetGrowsWithTheTokensAStepSettles) {
     four_at_once.steps = 10;
     const auto generation = model.Start(
         prompt, four_at_once,
-        model.Policy("spa", {"rho=0.1", per_token ? "per-token=on" : "per-token=off"}));
+        per_token ? model.Policy("spa", {"rho=0.1"})
+                  : model.Policy("spa", {"preset=paper", "rho=0.1", "scope=reach"}));
     generation->state().trace = true;
     Generation* one = generation.get();
     for (size_t step = 0; step < 6; ++step) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tests/text/dream_folder.h"
 
 namespace spa {
 namespace {
@@ -82,9 +83,7 @@ TEST(EncodeChat, DreamAddsItsSystemMessageAndTrimsNothing) {
 }
 
 TEST(EncodeChat, DreamGoldenPrompt) {
-  const fs::path folder = fs::path(SPA_SHARED_DIR) / "data" / "models" / "Dream-7B-Instruct";
-  if (!fs::exists(folder / "vocab.json")) GTEST_SKIP();
-  const Tokenizer dream = Tokenizer::FromFolder(folder);
+  const Tokenizer dream = Tokenizer::FromFolder(DreamFolder());
   EXPECT_EQ(EncodeChat(dream, DetectChatFormat(dream), {{"user", "Hello"}}),
             (Ids{151644, 8948,   198, 2610, 525,  264,    10950, 17847,  13,    151645,
                  198,    151644, 872, 198,  9707, 151645, 198,   151644, 77091, 198}));

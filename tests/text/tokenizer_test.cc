@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "file/gguf_writer.h"
+#include "tests/text/dream_folder.h"
 #include "text/unicode.h"
 
 namespace spa {
@@ -23,7 +24,6 @@ using Ids = std::vector<TokenId>;
 
 const fs::path kData = SPA_TEST_DATA;
 const fs::path kMiniFolder = kData / "mini_tokenizer";
-const fs::path kModels = fs::path(SPA_SHARED_DIR) / "data" / "models";
 
 std::string ReadFile(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -36,19 +36,10 @@ const Tokenizer& Mini() {
   return tokenizer;
 }
 
-// nullptr when the files, which are not part of a clone, are absent.
-const Tokenizer* Dream() {
-  static const std::unique_ptr<Tokenizer> tokenizer = [] {
-    const fs::path folder = kModels / "Dream-7B-Instruct";
-    return fs::exists(folder / "vocab.json")
-               ? std::make_unique<Tokenizer>(Tokenizer::FromFolder(folder))
-               : nullptr;
-  }();
-  return tokenizer.get();
+const Tokenizer& Dream() {
+  static const Tokenizer tokenizer = Tokenizer::FromFolder(DreamFolder());
+  return tokenizer;
 }
-
-#define SKIP_WITHOUT_DREAM() \
-  if (Dream() == nullptr) GTEST_SKIP() << "the tokenizer files of Dream are not here"
 
 // The message of the Error that `action` throws; it must be one line.
 std::string ErrorOf(const std::function<void()>& action) {
@@ -124,12 +115,21 @@ TEST(Tokenizer, AgreesWithReferenceLibraryOnMiniVocabulary) {
 }
 
 TEST(Tokenizer, AgreesWithReferenceLibraryOnDreamVocabulary) {
-  SKIP_WITHOUT_DREAM();
-  ExpectVectors(*Dream(), VectorsOf("dream"));
+  ExpectVectors(Dream(), VectorsOf("dream"));
+}
+
+// The hashes (FNV-1a) are those of the published files.
+TEST(DreamFolder, HasThePublishedVocabularyByteForByte) {
+  const auto hash = [](const std::string& bytes) {
+    uint64_t value = 0xcbf29ce484222325;
+    for (const char c : bytes) value = (value ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+    return value;
+  };
+  EXPECT_EQ(hash(ReadFile(DreamFolder() / "merges.txt")), 0x4e6a946f451680c3);
+  EXPECT_EQ(hash(ReadFile(DreamFolder() / "vocab.json")), 0x7b606d9178d7a39e);
 }
 
 TEST(Tokenizer, EncodesDreamGoldenTexts) {
-  SKIP_WITHOUT_DREAM();
   const std::pair<std::string, Ids> goldens[] = {
       {"Hello world", {9707, 1879}},
       {" Hello world", {21927, 1879}},
@@ -141,7 +141,7 @@ TEST(Tokenizer, EncodesDreamGoldenTexts) {
       {"\U0001F680 ok", {145836, 5394}},
       {"   trailing   ", {256, 27748, 262}},
   };
-  for (const auto& [text, ids] : goldens) EXPECT_EQ(Dream()->Encode(text), ids) << text;
+  for (const auto& [text, ids] : goldens) EXPECT_EQ(Dream().Encode(text), ids) << text;
 }
 
 TEST(Tokenizer, DecodesWhatItEncodes) {
@@ -159,15 +159,14 @@ TEST(Tokenizer, KnowsSpecialIdsOfFolders) {
   EXPECT_EQ(Mini().mask(), 511);
   EXPECT_EQ(Mini().end_of_turn(), 510);
   EXPECT_NE(Mini().chat_template().find("<|eot_id|>"), std::string::npos);
-  SKIP_WITHOUT_DREAM();
-  EXPECT_EQ(Dream()->vocab_size(), 151667u);
-  EXPECT_EQ(Dream()->bos(), 151665);
-  EXPECT_EQ(Dream()->eos(), 151643);
-  EXPECT_EQ(Dream()->pad(), 151643);
-  EXPECT_EQ(Dream()->mask(), 151666);
-  EXPECT_EQ(Dream()->end_of_turn(), 151645);
-  EXPECT_TRUE(Dream()->IsControl(151644));
-  EXPECT_FALSE(Dream()->IsControl(151657));  // <tool_call> is added, but text
+  EXPECT_EQ(Dream().vocab_size(), 151667u);
+  EXPECT_EQ(Dream().bos(), 151665);
+  EXPECT_EQ(Dream().eos(), 151643);
+  EXPECT_EQ(Dream().pad(), 151643);
+  EXPECT_EQ(Dream().mask(), 151666);
+  EXPECT_EQ(Dream().end_of_turn(), 151645);
+  EXPECT_TRUE(Dream().IsControl(151644));
+  EXPECT_FALSE(Dream().IsControl(151657));  // <tool_call> is added, but text
 }
 
 TEST(Tokenizer, SpecialTokensTypedInPlainTextStayText) {
@@ -188,8 +187,7 @@ TEST(Tokenizer, MaskIsNeverMadeFromText) {
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 511), 0);
   EXPECT_EQ(ids.front(), 510);
   EXPECT_EQ(ids.back(), 510);
-  SKIP_WITHOUT_DREAM();
-  EXPECT_EQ(Dream()->EncodeWithSpecial("<|mask|>"), Dream()->Encode("<|mask|>"));
+  EXPECT_EQ(Dream().EncodeWithSpecial("<|mask|>"), Dream().Encode("<|mask|>"));
 }
 
 TEST(Tokenizer, TokenBytesAreTextOrLiteralContent) {
@@ -286,9 +284,8 @@ TEST(Tokenizer, GgufRoundTripEncodesIdentically) {
 }
 
 TEST(Tokenizer, GgufRoundTripOfDreamEncodesIdentically) {
-  SKIP_WITHOUT_DREAM();
-  const Tokenizer read = GgufTokenizer(Dream()->ToGguf(152064), {{"mask_token_id", 151666}}).Load();
-  EXPECT_EQ(read.vocab_size(), Dream()->vocab_size());
+  const Tokenizer read = GgufTokenizer(Dream().ToGguf(152064), {{"mask_token_id", 151666}}).Load();
+  EXPECT_EQ(read.vocab_size(), Dream().vocab_size());
   EXPECT_FALSE(read.IsControl(151657));
   ExpectVectors(read, VectorsOf("dream"));
 }
@@ -592,8 +589,7 @@ TEST(Tokenizer, ReadsVocabAndMergesFiles) {
 }
 
 TEST(Tokenizer, LladaFolderWithoutTokenizerJsonIsRefused) {
-  const fs::path folder = kModels / "LLaDA-8B-Instruct";
-  if (!fs::exists(folder) || fs::exists(folder / "tokenizer.json")) GTEST_SKIP();
+  const fs::path folder = kData / "LLaDA-8B-Instruct";
   EXPECT_NE(ErrorOf([&] { Tokenizer::FromFolder(folder); }).find("tokenizer.json"),
             std::string::npos);
 }

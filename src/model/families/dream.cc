@@ -5,12 +5,6 @@
 namespace spa {
 namespace {
 
-constexpr SpaTask kTasks[] = {
-    {"gsm8k", 25, 2, 0.125},   {"gpqa", 16, 1, 0.2},       {"math", 50, 1, 0.0625},
-    {"bbh", 32, 2, 0.0625},    {"mmlu-pro", 16, 4, 0.0625}, {"mbpp", 8, 3, 0.125},
-    {"humaneval", 50, 3, 0.0625},
-};
-
 // The models made from Dream-7B are told apart by their names alone.
 void SetDecodeDefaults(ModelConfig& config) {
   const auto named = [&](std::string_view part) {
@@ -67,11 +61,14 @@ const Family& DreamFamily() {
                          .spa_reference_peak_depth = 0.5,
                          .spa_proxy_share = 16,
                          .spa_reference_warmup = 1,
-                         .spa_tasks = kTasks,
+                         .spa_prompt_interval = 25,
+                         .spa_gen_interval = 2,
+                         .spa_floor_ratio = 0.125,
                          .elastic_beta = 32,
                          .dllm_prompt_interval = 25,
                          .dllm_gen_interval = 2,
-                         .dkv_interval = 4}},
+                         .dkv_interval = 4,
+                         .dkv_by_block = false}},
       .mask_texts = {"<|mask|>"},
       .folder_names = &kQwenNames,
       .read_folder = ReadFolder,

@@ -46,7 +46,7 @@ const Family& FastDllmV2Family() {
                           .threshold = 0.9,
                           .grows = true,
                           .block_seeds_next = true},
-               .cache = {.dkv_interval = 4}},
+               .cache = {.dkv_interval = 4, .dkv_by_block = false}},
       .mask_texts = {"|<MASK>|"},
       .folder_names = &kQwenNames,
       .read_folder = ReadFolder,

@@ -26,7 +26,7 @@ const Family& Rnd1Family() {
                           .schedule = DecodeDefaults::Schedule::kEntropyKept,
                           .order = DecodeDefaults::Order::kEntropy,
                           .draw = DecodeDefaults::Draw::kFiltered},
-               .cache = {.dkv_interval = 4}},
+               .cache = {.dkv_interval = 4, .dkv_by_block = false}},
       .folder_names = &kQwenNames,
       .read_folder = ReadFolder,
       .read_gguf = ReadLlamaGguf,

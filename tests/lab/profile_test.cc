@@ -1,4 +1,4 @@
-#include "engine/profile.h"
+#include "lab/profile.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,8 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "engine/compare.h"
-#include "engine/report.h"
+#include "lab/compare.h"
+#include "lab/fit_budget.h"
+#include "lab/report.h"
 #include "policies/spa.h"
 #include "policies/spa_profile.h"
 
@@ -62,8 +63,9 @@ class ProfileTest : public testing::Test {
   }
 
   static std::vector<double> Ratios(Engine& engine, const std::string& spec) {
-    const auto policy = engine.PrepareCache(ParseCacheSpec(spec))();
-    return dynamic_cast<const SpaPolicy&>(*policy).model().options.ratios;
+    const CacheSpec parsed = ParseCacheSpec(spec);
+    OptionReader reader(parsed);
+    return PrepareSpa(reader, engine.policy_context())->options.ratios;
   }
 
   std::filesystem::path folder_;

@@ -1,23 +1,14 @@
-#include "engine/compare.h"
+#include "lab/compare.h"
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "engine/report.h"
+#include "lab/report.h"
 #include "policies/spa.h"
+#include "policies/spa_budget.h"
 
 namespace spa {
 namespace {
-
-std::vector<std::string_view> Split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    if (end > begin) parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 CacheSpec With(CacheSpec spec, const std::string& key, const std::string& value) {
   spec.options[key] = value;
@@ -25,20 +16,6 @@ CacheSpec With(CacheSpec spec, const std::string& key, const std::string& value)
 }
 
 }  // namespace
-
-CacheSpec ParseCacheSpec(std::string_view text) {
-  const auto parts = Split(text, ':');
-  if (parts.empty()) throw Error("a cache has no name: give it as NAME or NAME:key=value");
-  CacheSpec spec{.name = std::string(parts[0]), .options = {}};
-  for (size_t i = 1; i < parts.size(); ++i) AddOption(spec, parts[i]);
-  return spec;
-}
-
-std::vector<CacheSpec> ParseCacheList(std::string_view text) {
-  std::vector<CacheSpec> specs;
-  for (const std::string_view part : Split(text, ',')) specs.push_back(ParseCacheSpec(part));
-  return specs;
-}
 
 std::vector<CompareEntry> AllCaches() {
   std::vector<CacheSpec> specs;
@@ -55,10 +32,9 @@ std::vector<CompareEntry> Entries(std::span<const CacheSpec> caches) {
 }
 
 std::vector<CompareEntry> AblationEntries(Engine& engine, const CacheSpec& base) {
-  const auto policy = engine.PrepareCache(base)();
-  const auto* spa_policy = dynamic_cast<const SpaPolicy*>(policy.get());
-  if (spa_policy == nullptr) throw Error("the ablation is of the cache spa, not of {}", base.name);
-  const SpaOptions& options = spa_policy->model().options;
+  if (base.name != "spa") throw Error("the ablation is of the cache spa, not of {}", base.name);
+  OptionReader reader(base);
+  const SpaOptions options = PrepareSpa(reader, engine.policy_context())->options;
   std::vector<CompareEntry> entries = {{CacheSpec(), "", "none"}};
   for (const char* name : {"singular", "value", "key", "query", "attn-input", "attn-output"}) {
     entries.push_back({With(base, "identifier", name), "identifier", name});
@@ -73,8 +49,8 @@ std::vector<CompareEntry> AblationEntries(Engine& engine, const CacheSpec& base)
   entries.push_back({base, "budget", fmt::format("adaptive, mean {:.1f}%", 100.0 * mean)});
   entries.push_back({With(base, "rho", fmt::format("{:.6f}", mean)), "budget",
                      fmt::format("uniform {:.1f}%", 100.0 * mean)});
-  entries.push_back({With(base, "form", "delta"), "form", "delta (cached update)"});
-  entries.push_back({With(base, "form", "absolute"), "form", "absolute (cached output)"});
+  entries.push_back({With(base, "form", "update"), "form", "cached update"});
+  entries.push_back({With(base, "form", "output"), "form", "cached output"});
   return entries;
 }
 
@@ -95,7 +71,7 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
   struct Run {
     const CompareEntry* entry;
     DecodeOptions decode;
-    PolicyFactory policy;
+    SharedCache cache;
     size_t baseline;  // the run of `none` under the same decoding
     std::vector<Sample> samples;
   };
@@ -125,8 +101,7 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
     prompts.push_back(AskIds(engine, {}, question.text, false));
   }
   // The first pass reads the weights from the disk and fills the processor's caches: not timed.
-  RunPrompts(engine, std::span(prompts).first(1), runs[0].decode, runs[0].policy, 1,
-             [](size_t, Sample&) {});
+  RunAlone(engine, {prompts[0], runs[0].decode, runs[0].cache});
   size_t done = 0;
   for (size_t first = 0; first < prompts.size(); first += options.batch) {
     const size_t count = std::min(options.batch, prompts.size() - first);
@@ -135,13 +110,15 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
         progress(run.entry->label, static_cast<double>(done) /
                                        static_cast<double>(prompts.size() * runs.size()));
       }
-      RunPrompts(engine, std::span(prompts).subspan(first, count), run.decode, run.policy,
-                 options.batch, [&](size_t index, Sample& sample) {
-                   const Question& question = questions[first + index];
-                   const auto answer = grader.Extract(sample.text);
-                   sample.correct = answer && grader.Correct(*answer, question.expected);
-                   run.samples[first + index] = std::move(sample);
-                 });
+      RunAll(engine, count, options.batch,
+             [&](size_t index) { return Request{prompts[first + index], run.decode, run.cache}; },
+             [&](size_t index, Generation& generation) {
+               Sample sample = SampleOf(engine, generation);
+               const auto answer = grader.Extract(sample.text);
+               sample.correct =
+                   answer && grader.Correct(*answer, questions[first + index].expected);
+               run.samples[first + index] = std::move(sample);
+             });
       done += count;
     }
   }
@@ -175,35 +152,6 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
     }
   }
   return rows;
-}
-
-std::vector<Question> BuiltInQuestions() {
-  const auto question = [](const char* text, const char* expected) {
-    return Question{.id = {}, .text = text, .worked = {}, .expected = expected};
-  };
-  return {
-      question("not ( True and False ) or False is", "True"),
-      question("( False or not True ) and True is", "False"),
-      question("Complete the rest of the sequence, making sure that the parentheses are closed "
-               "properly. Input: < { ( ) [",
-               "] } >"),
-      question("Question: Nadia lies. Boris says Nadia tells the truth. Elena says Boris lies. "
-               "Does Elena tell the truth?",
-               "Yes"),
-      question("If you follow these instructions, do you return to the starting point? Always face "
-               "forward. Take 3 steps left. Take 5 steps right. Take 2 steps left.\n"
-               "Options:\n- Yes\n- No",
-               "Yes"),
-      question("Alice, Bob, and Claire are playing a game. At the start of the game, they are each "
-               "holding a ball: Alice has a red ball, Bob has a blue ball, and Claire has a green "
-               "ball.\nAs the game progresses, pairs of players trade balls. First, Alice and Claire "
-               "swap balls. Then, Bob and Alice swap balls. Finally, Claire and Bob swap balls. At "
-               "the end of the game, Bob has the\n"
-               "Options:\n(A) red ball\n(B) blue ball\n(C) green ball",
-               "(A)"),
-      question("I have two apples, a banana, a fridge, and three plums. How many fruits do I have?",
-               "6"),
-  };
 }
 
 std::string CompareReport(std::span<const CompareRow> rows, const std::string& model,

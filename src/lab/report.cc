@@ -1,4 +1,4 @@
-#include "engine/report.h"
+#include "lab/report.h"
 
 #include <fmt/format.h>
 

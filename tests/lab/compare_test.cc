@@ -1,9 +1,9 @@
-#include "engine/compare.h"
+#include "lab/compare.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "engine/report.h"
+#include "lab/report.h"
 
 namespace spa {
 namespace {

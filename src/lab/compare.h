@@ -10,14 +10,9 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/eval.h"
+#include "lab/eval.h"
 
 namespace spa {
-
-// "spa:rank=8:scope=all". Throws Error if an option is not of the form key=value.
-CacheSpec ParseCacheSpec(std::string_view text);
-// A list of them, separated by commas.
-std::vector<CacheSpec> ParseCacheList(std::string_view text);
 
 struct CompareEntry {
   CacheSpec cache;
@@ -66,9 +61,6 @@ struct Agreement {
 };
 Agreement CountAgreement(std::span<const TokenId> vanilla, std::span<const TokenId> other,
                          std::span<const TokenId> stop_ids);
-
-// A few questions of the kind the embedded model was trained on.
-std::vector<Question> BuiltInQuestions();
 
 // One HTML page with plots of quality against speed.   title: the model
 std::string CompareReport(std::span<const CompareRow> rows, const std::string& model,

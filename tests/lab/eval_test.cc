@@ -1,5 +1,6 @@
-#include "engine/eval.h"
+#include "lab/eval.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -47,19 +48,19 @@ class EvalTest : public testing::Test {
 Sample MakeSample(const std::string& id, bool correct) {
   Sample sample;
   sample.id = id;
-  sample.prompt_tokens = 11;
-  sample.generated_tokens = 7;
+  sample.stats.prompt_tokens = 11;
+  sample.stats.generated_tokens = 7;
   sample.text = "a \"quoted\" line\nand \xC3\xA9";
   sample.answer = "x";
   sample.expected = "y";
   sample.correct = correct;
-  sample.steps = 9;
-  sample.seconds = 0.125;
-  sample.ttft_seconds = 0.5;
-  sample.engine_seconds = 0.25;
-  sample.rows_computed = 1234567890123;
-  sample.rows_total = 2234567890123;
-  sample.cache_bytes = 77;
+  sample.stats.steps = 9;
+  sample.stats.seconds = 0.125;
+  sample.stats.first_step_seconds = 0.5;
+  sample.stats.engine_seconds = 0.25;
+  sample.stats.rows_computed = 1234567890123;
+  sample.stats.rows_total = 2234567890123;
+  sample.stats.cache_bytes = 77;
   sample.ids = {1, -2, 3};
   return sample;
 }
@@ -154,8 +155,8 @@ TEST_F(EvalTest, SampleSurvivesItsRecord) {
   const Sample read = SampleFromJson(SampleToJson(sample));
   EXPECT_EQ(SampleToJson(read), SampleToJson(sample));
   EXPECT_EQ(read.ids, sample.ids);
-  EXPECT_EQ(read.rows_computed, sample.rows_computed);
-  EXPECT_EQ(read.engine_seconds, sample.engine_seconds);
+  EXPECT_EQ(read.stats.rows_computed, sample.stats.rows_computed);
+  EXPECT_EQ(read.stats.engine_seconds, sample.stats.engine_seconds);
 }
 
 TEST_F(EvalTest, RecordsAreReadBackAndATornLineIsDropped) {

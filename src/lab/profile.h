@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "lab/component_times.h"
 #include "policies/spa_budget.h"
 
 namespace spa {
@@ -47,23 +48,8 @@ struct ProfileOptions {
 DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> prompts,
                           const ProfileOptions& options, const Progress& progress = {});
 
-// The bell of spa_budget.h nearest to the ratios of layers 1 ... L by least squares. `error` gets
-// the root mean square distance.
-Budget FitBudget(std::span<const double> ratios, double* error = nullptr);
-
 // What ReadProfile (policies/spa_profile.h) reads, with the curves.
 std::string ProfileJson(const DriftProfile& profile, const ModelFile& file);
-
-// Seconds per step and phase (kPhaseNames), steps after the first, averaged.
-struct ComponentTimes {
-  std::string name;
-  std::vector<double> seconds;
-};
-// No cache, SPA-Cache by values, SPA-Cache by singular proxies.
-std::vector<ComponentTimes> MeasureComponents(Engine& engine,
-                                              std::span<const std::vector<TokenId>> prompts,
-                                              const DecodeOptions& decode,
-                                              const Progress& progress = {});
 
 std::string ProfileReport(const DriftProfile& profile, std::span<const ComponentTimes> times,
                           const std::string& model);

@@ -1,4 +1,4 @@
-#include "engine/last_match.h"
+#include "lab/last_match.h"
 
 #include <regex>
 

@@ -1,0 +1,58 @@
+// The one loop that runs generations: add requests, step all of them together, take those that
+// finished. Commands, evaluations and the server stand on it. Not thread-safe; no generation can
+// see the others, so an answer does not depend on what runs beside it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace spa {
+
+struct Request {
+  std::vector<TokenId> prompt;
+  DecodeOptions decode;
+  SharedCache cache;
+  // Start from the states of another generation under the same cache (SequenceState::AdoptPrefix).
+  Generation* warm_from = nullptr;
+};
+
+class Runner {
+ public:
+  // The engine must outlive the runner.
+  explicit Runner(Engine& engine) : engine_(engine) {}
+
+  // Starts a generation; it takes part from the next step on. Throws Error if the request cannot be
+  // run (Engine::Start).
+  Generation& Add(Request request);
+
+  // One forward pass for everything that runs.
+  void Step();
+  // Ends a generation before its time.
+  std::unique_ptr<Generation> Remove(Generation& generation);
+  // Those that are done, in the order they were added.
+  std::vector<std::unique_ptr<Generation>> TakeFinished();
+
+  bool empty() const { return running_.empty(); }
+  size_t size() const { return running_.size(); }
+  std::span<const std::unique_ptr<Generation>> running() const { return running_; }
+
+ private:
+  Engine& engine_;
+  std::vector<std::unique_ptr<Generation>> running_;
+};
+
+// One request, alone, to its end. `on_step` is called after every step.
+std::unique_ptr<Generation> RunAlone(Engine& engine, Request request,
+                                     const std::function<void(Generation&)>& on_step = {});
+
+// Many requests, up to `batch` together: when one ends, the next takes its place. `make` makes the
+// request of an index; `on_finished` gets what became of it.
+void RunAll(Engine& engine, size_t count, size_t batch,
+            const std::function<Request(size_t index)>& make,
+            const std::function<void(size_t index, Generation& generation)>& on_finished);
+
+}  // namespace spa

@@ -1,0 +1,215 @@
+#include "lab/profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "engine/runner.h"
+#include "kernels/rows.h"
+#include "lab/fit_budget.h"
+#include "policies/spa.h"
+
+namespace spa {
+namespace {
+
+constexpr size_t kNumFeatures = kFeatureNames.size();
+
+// Mean cosine over all pairs of different rows, from the sum of the unit vectors.
+double MeanPairwiseCosine(MatView<const float> rows) {
+  std::vector<double> sum(rows.cols);
+  double count = 0.0;
+  for (size_t i = 0; i < rows.rows; ++i) {
+    double square = 0.0;
+    for (size_t j = 0; j < rows.cols; ++j) {
+      square += static_cast<double>(rows.Row(i)[j]) * rows.Row(i)[j];
+    }
+    if (square <= 0.0) continue;
+    const double scale = 1.0 / std::sqrt(square);
+    for (size_t j = 0; j < rows.cols; ++j) sum[j] += scale * rows.Row(i)[j];
+    count += 1.0;
+  }
+  if (count < 2.0) return 0.0;
+  double square = 0.0;
+  for (const double s : sum) square += s * s;
+  return (square - count) / (count * (count - 1.0));
+}
+
+// Sums over prompts and steps.
+struct DriftSums {
+  struct Cell {
+    double rows = 0.0, drifted = 0.0, similarity = 0.0;
+  };
+  std::vector<std::array<Cell, kNumFeatures>> layers;
+  std::vector<double> value_cosine, attention_cosine;  // summed over `cosine_steps`
+  double cosine_steps = 0.0;
+  double tau = 0.95;
+};
+
+// Recomputes everything, as no cache does, and compares each feature with the step before.
+class DriftPolicy : public CachePolicy {
+ public:
+  DriftPolicy(DriftSums& sums, const SpaModel& proxies, bool scope_all)
+      : sums_(sums), proxies_(proxies), scope_all_(scope_all) {}
+
+  // Outputs are kept so that the last layer runs whole: it is compared too.
+  Keeps keeps() const override { return {.kv = false, .reuse = Reuse::kOutput}; }
+
+  RowSet BeginStep(const StepInput& step) override {
+    all_ = RowSet::All(step.num_rows());
+    scope_ = scope_all_ ? all_ : RowSet::Range(step.prompt_length, step.num_rows());
+    first_step_ = step.step == 0;
+    if (!first_step_) sums_.cosine_steps += 1.0;
+    return all_;
+  }
+
+  LayerPlan PlanLayer(LayerView& view) override {
+    pool_ = view.pool;
+    previous_.resize(view.config->num_layers);
+    sums_.layers.resize(view.config->num_layers);
+    sums_.value_cosine.resize(view.config->num_layers);
+    sums_.attention_cosine.resize(view.config->num_layers);
+    if (view.layer > 0) Compare(view.layer - 1, Feature::kOutput, view.x);
+    Compare(view.layer, Feature::kInput, view.x);
+    const PackedMatrix& projection = proxies_.projections[view.layer];
+    projected_.Resize(view.x.rows, projection.rows());
+    rows_.Set(view.x);
+    MatMul(rows_, projection, projected_.View(), *pool_);
+    Compare(view.layer, Feature::kProxy, projected_.View());
+    const MatView<const float> values = view.Values(all_);
+    Compare(view.layer, Feature::kValue, values);
+    if (!first_step_) sums_.value_cosine[view.layer] += MeanPairwiseCosine(InScope(values));
+    LayerPlan plan = LayerPlan::Of(all_);
+    plan.ask_after_attention = true;
+    return plan;
+  }
+
+  // As the identifier attn-output sees it: before the output projection.
+  std::optional<RowSet> AfterAttention(const AttentionView& view) override {
+    Compare(view.layer, Feature::kAttention, view.heads);
+    if (!first_step_) {
+      sums_.attention_cosine[view.layer] += MeanPairwiseCosine(InScope(view.heads));
+    }
+    return {};
+  }
+
+  // The residual stream after the last layer.
+  void ObserveOutput(MatView<const float> x) {
+    Compare(previous_.size() - 1, Feature::kOutput, x);
+  }
+
+ private:
+  MatView<const float> InScope(MatView<const float> all_rows) const {
+    return all_rows.Rows(scope_[0], scope_.size());
+  }
+
+  // rows: [num_rows, any width]
+  void Compare(size_t layer, Feature feature, MatView<const float> rows) {
+    const auto index = static_cast<size_t>(feature);
+    Mat<float>& previous = previous_[layer][index];
+    if (!first_step_) {
+      similarity_.resize(scope_.size());
+      CosineRows(InScope(rows), previous.View(), scope_, similarity_, *pool_);
+      DriftSums::Cell& cell = sums_.layers[layer][index];
+      for (const float s : similarity_) {
+        cell.rows += 1.0;
+        cell.similarity += s;
+        if (s < sums_.tau) cell.drifted += 1.0;
+      }
+    }
+    previous.Resize(rows.rows, rows.cols);
+    ScatterRows(rows, all_, previous.View(), *pool_);
+  }
+
+  DriftSums& sums_;
+  const SpaModel& proxies_;
+  bool scope_all_;
+  bool first_step_ = true;
+  RowSet all_, scope_;
+  ThreadPool* pool_ = nullptr;
+  std::vector<std::array<Mat<float>, kNumFeatures>> previous_;  // [num_rows, width of the feature]
+  Mat<float> projected_;
+  Activations rows_;
+  std::vector<float> similarity_;
+};
+
+}  // namespace
+
+DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> prompts,
+                          const ProfileOptions& options, const Progress& progress) {
+  if (prompts.empty()) throw Error("there are no prompts to profile on");
+  const CacheSpec spec{.name = "spa", .options = {{"profile", "off"}}};
+  OptionReader reader(spec);
+  const auto prepared = PrepareSpa(reader, engine.policy_context());
+  const SpaModel& proxies = *prepared;
+  DriftSums sums;
+  sums.tau = options.tau;
+  DriftProfile profile;
+  profile.tau = options.tau;
+  profile.scope_all = options.scope_all;
+  profile.rank = proxies.options.rank;
+  profile.num_prompts = prompts.size();
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    DriftPolicy* policy = nullptr;
+    const auto cache = std::make_shared<PreparedCache>();
+    cache->make = [&] {
+      auto made = std::make_unique<DriftPolicy>(sums, proxies, options.scope_all);
+      policy = made.get();
+      return made;
+    };
+    const auto generation =
+        RunAlone(engine, {prompts[i], options.decode, cache}, [&](Generation& running) {
+          if (running.num_states() > 1) throw Error("a profile is made without guidance");
+          policy->ObserveOutput(running.state().x().View());
+          ++profile.num_steps;
+        });
+    if (progress) {
+      progress("measuring drift", static_cast<double>(i + 1) / static_cast<double>(prompts.size()));
+    }
+  }
+  if (sums.cosine_steps < 1.0) {
+    throw Error("every prompt ended after one step: there is nothing to compare");
+  }
+  for (size_t layer = 0; layer < sums.layers.size(); ++layer) {
+    for (size_t f = 0; f < kNumFeatures; ++f) {
+      const DriftSums::Cell& cell = sums.layers[layer][f];
+      profile.features[f].drifted.push_back(cell.drifted / cell.rows);
+      profile.features[f].similarity.push_back(cell.similarity / cell.rows);
+    }
+    profile.value_cosine.push_back(sums.value_cosine[layer] / sums.cosine_steps);
+    profile.attention_cosine.push_back(sums.attention_cosine[layer] / sums.cosine_steps);
+  }
+  profile.fitted = options.fitted;
+  profile.budget = FitBudget(profile.features[static_cast<size_t>(options.fitted)].drifted,
+                             &profile.fit_error);
+  return profile;
+}
+
+std::string ProfileJson(const DriftProfile& p, const ModelFile& file) {
+  nlohmann::ordered_json json = {
+      {"fingerprint", fmt::format("{:016x}", file.Fingerprint())},
+      {"model", file.config().name},
+      {"tau", p.tau},
+      {"scope", p.scope_all ? "all" : "gen"},
+      {"rank", p.rank},
+      {"prompts", p.num_prompts},
+      {"steps", p.num_steps},
+      {"fitted", kFeatureNames[static_cast<size_t>(p.fitted)]},
+      {"budget",
+       {{"peak_layer", p.budget.peak_layer},
+        {"peak_ratio", p.budget.peak_ratio},
+        {"first_ratio", p.budget.first_ratio},
+        {"last_ratio", p.budget.last_ratio},
+        {"mean_ratio", MeanRatio(BudgetRatios(p.budget, p.value_cosine.size()))},
+        {"fit_error", p.fit_error}}},
+  };
+  for (size_t f = 0; f < kNumFeatures; ++f) {
+    const std::string name(kFeatureNames[f]);
+    json["drift"][name] = p.features[f].drifted;
+    json["similarity"][name] = p.features[f].similarity;
+  }
+  json["pairwise_cosine"] = {{"value", p.value_cosine}, {"attention output", p.attention_cosine}};
+  return json.dump(1) + "\n";
+}
+
+}  // namespace spa
