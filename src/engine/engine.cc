@@ -141,17 +141,19 @@ void Engine::AdoptPrefix(Generation& from, Generation& to) {
   }
 }
 
-void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits) {
+void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits,
+                         const DensePass& pass) {
   CheckIds(ids);
   if (ids.size() > config().context_length) {
     throw Error("{} tokens are more than the model's context of {}", ids.size(),
                 config().context_length);
   }
   SequenceState state(config(), ids.size(), kv_type_, std::make_unique<NonePolicy>());
+  if (pass.attention) state.set_attention(*pass.attention);
   const std::vector<uint8_t> masked(ids.size(), 0);
   SequenceStep step{&state, {.ids = ids,
                              .masked = masked,
-                             .prompt_length = ids.size(),
+                             .prompt_length = pass.prompt_length,
                              .block_begin = ids.size(),
                              .block_end = ids.size(),
                              .visible = RowSet::All(ids.size()),

@@ -69,7 +69,7 @@ const Family& FamilyOfGguf(const GgufFile& file, const std::string& name) {
 // themselves.
 class MaskId {
  public:
-  explicit MaskId(const std::string& where) : where_(where) {}
+  explicit MaskId(std::string where) : where_(std::move(where)) {}
 
   void Says(const std::string& place, std::optional<TokenId> id) {
     if (!id) return;
@@ -84,8 +84,7 @@ class MaskId {
   TokenId id() const { return *id_; }
 
  private:
-  const std::string& where_;
-  std::string place_;
+  std::string where_, place_;
   std::optional<TokenId> id_;
 };
 

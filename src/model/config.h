@@ -29,6 +29,14 @@ struct AttentionPattern {
   AttentionKind kind = AttentionKind::kFull;
   size_t block_length = 0;  // B, of kBlocks
   BlockOrigin origin = BlockOrigin::kStart;
+
+  // The position after the last of `position`'s block.
+  size_t BlockEnd(size_t position, size_t prompt_length) const {
+    const size_t before = origin == BlockOrigin::kStart
+                              ? 0
+                              : (block_length - prompt_length % block_length) % block_length;
+    return ((position + before) / block_length + 1) * block_length - before;
+  }
 };
 
 // A feed-forward network made of experts, of which a router picks a few for each row.

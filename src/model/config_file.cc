@@ -120,7 +120,7 @@ void JsonConfig::Expect(const char* key, bool value) const {
   if (Bool(key, value) != value) Refuse(key, value ? "true" : "false");
 }
 
-void JsonConfig::Expect(const char* key, std::string_view value) const {
+void JsonConfig::Expect(const char* key, const char* value) const {
   if (Has(key) && String(key) != value) Refuse(key, fmt::format("\"{}\"", value));
 }
 

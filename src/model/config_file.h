@@ -37,7 +37,7 @@ class JsonConfig {
 
   // Throws Error unless the key is absent or has the only value this engine computes.
   void Expect(const char* key, bool value) const;
-  void Expect(const char* key, std::string_view value) const;
+  void Expect(const char* key, const char* value) const;
   void Expect(const char* key, uint64_t value) const;
   void ExpectAbsent(const char* key) const;
 

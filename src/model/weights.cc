@@ -1,13 +1,40 @@
 #include "model/weights.h"
 
-#include <algorithm>
-#include <cmath>
+#include <cstring>
 
 #include "base/error.h"
 #include "kernels/block_codec.h"
 
 namespace spa {
 namespace {
+
+// Where the half-precision scales of a quantised block are: nothing else in it can fail to be a
+// number.
+std::vector<size_t> ScaleOffsets(DType dtype) {
+  switch (dtype) {
+    case DType::kQ8_0: case DType::kQ4_0: case DType::kQ5_0: return {0};
+    case DType::kQ4_1: case DType::kQ5_1: case DType::kQ4_K: case DType::kQ5_K: return {0, 2};
+    case DType::kQ6_K: return {208};
+    case DType::kF16: case DType::kBF16: return {0};
+    case DType::kF32: return {2};
+  }
+  return {};
+}
+
+bool AllNumbers(const Tensor& tensor) {
+  // All exponent bits set; of float32 and bfloat16 the upper half decides.
+  const bool wide = tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16;
+  const uint16_t exponent = wide ? 0x7f80 : 0x7c00;
+  const size_t block_bytes = Info(tensor.dtype).block_bytes;
+  for (const size_t offset : ScaleOffsets(tensor.dtype)) {
+    for (size_t i = offset; i < tensor.bytes.size(); i += block_bytes) {
+      uint16_t half;
+      std::memcpy(&half, tensor.bytes.data() + i, sizeof(half));
+      if ((half & exponent) == exponent) return false;
+    }
+  }
+  return true;
+}
 
 class Loader {
  public:
@@ -45,11 +72,7 @@ class Loader {
       for (size_t i = 0; i < order.size(); ++i) ordered[i] = values[order[i]];
       values = std::move(ordered);
     }
-    // A number that is none would spread through all rows, and a router would choose nobody.
-    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
-      throw Error("{}: the tensor {} of layer {} holds a value that is not a number",
-                  file_.where(), tensor.name, layer);
-    }
+    CheckNumbers(tensor);
     Report(tensor);
     return values;
   }
@@ -57,8 +80,11 @@ class Loader {
   ExpertWeights Experts(const ExpertConfig& config, size_t layer) {
     ExpertWeights experts;
     const std::vector<float> router = Vector(TensorRole::kRouter, layer);
-    experts.router.Resize(config.count, router.size() / config.count);
-    std::ranges::copy(router, experts.router.data());
+    experts.router = PackedMatrix({.dtype = DType::kF32,
+                                   .rows = config.count,
+                                   .cols = router.size() / config.count,
+                                   .data = reinterpret_cast<const std::byte*>(router.data())},
+                                  pool_);
     if (config.bias) experts.router_bias = Vector(TensorRole::kRouterBias, layer);
     if (config.shared_dim > 0) {
       experts.shared_wgate = Matrix(TensorRole::kSharedGate, layer);
@@ -67,12 +93,23 @@ class Loader {
     }
     const auto each = [&](TensorRole role, std::vector<PackedMatrix>& matrices) {
       matrices.reserve(config.count);
-      for (size_t e = 0; e < config.count; ++e) matrices.push_back(Matrix(role, layer, e));
+      for (size_t e = 0; e < config.count; ++e) {
+        CheckNumbers(file_.Get(role, layer, e));
+        matrices.push_back(Matrix(role, layer, e));
+      }
     };
     each(TensorRole::kExpertGate, experts.wgate);
     each(TensorRole::kExpertUp, experts.wup);
     each(TensorRole::kExpertDown, experts.wdown);
     return experts;
+  }
+
+  // A value that is not a number would spread through all rows, and a router would choose nobody.
+  void CheckNumbers(const Tensor& tensor) const {
+    if (!AllNumbers(tensor)) {
+      throw Error("{}: the tensor {} holds a value that is not a number", file_.where(),
+                  tensor.name);
+    }
   }
 
   void Report(const Tensor& tensor) {

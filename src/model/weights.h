@@ -15,7 +15,7 @@ namespace spa {
 
 // The feed-forward network of a layer with experts.
 struct ExpertWeights {
-  Mat<float> router;                          // [experts, model_dim]
+  PackedMatrix router;                        // [experts, model_dim], float32
   std::vector<float> router_bias;             // [experts]; empty if there is none
   std::vector<PackedMatrix> wgate, wup;       // per expert: [expert_dim, model_dim]
   std::vector<PackedMatrix> wdown;            // per expert: [model_dim, expert_dim]

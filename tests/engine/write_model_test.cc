@@ -28,6 +28,10 @@ TEST(WriteModel, EveryTypeLoadsAgainWithValuesNearTheOriginal) {
   const ModelFile original = ModelFile::Open(kModel);
   for (const DType dtype : EncodableTypes()) {
     const auto path = Folder() / "out.gguf";
+    if (original.config().model_dim % Info(dtype).block_size != 0) {
+      EXPECT_THROW(WriteModel(original, path, {.dtype = dtype, .progress = {}}, pool), Error);
+      continue;
+    }
     WriteModel(original, path, {.dtype = dtype, .progress = {}}, pool);
     const ModelFile written = ModelFile::Open(path);
     const Mat<float> a = DecodeTensor(original, TensorRole::kWdown, 3, pool);

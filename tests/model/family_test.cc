@@ -96,7 +96,8 @@ TEST(Family, AnExampleFromTheDocumentReadsFoldersAndGguf) {
     for (const StoredTensor& tensor : tensors) {
       size_t count = 1;
       for (const uint64_t extent : tensor.shape) count *= extent;
-      writer.WriteData(std::as_bytes(std::span(std::vector<float>(count, 0.5f))));
+      const std::vector<float> values(count, 0.5f);
+      writer.WriteData(std::as_bytes(std::span(values)));
     }
     writer.Finish();
   }

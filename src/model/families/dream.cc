@@ -40,6 +40,31 @@ void ReadGguf(const GgufConfig& gguf, ModelConfig& config) {
   SetDecodeDefaults(config);
 }
 
+ModelConfig Base() {
+  return {.qkv_bias = true,
+        .logit_shift = true,
+        .chat = "dream",
+        .decode = {.block_length = 0,
+                   .schedule = DecodeDefaults::Schedule::kTimeGrid,
+                   .order = DecodeDefaults::Order::kEntropy,
+                   .draw = DecodeDefaults::Draw::kFiltered},
+        .cache = {.spa_peak_depth = 0.5,
+                  .spa_peak_ratio = 0.30,
+                  .spa_first_ratio = 0.05,
+                  .spa_last_ratio = 0.25,
+                  .spa_reference_peak_depth = 0.5,
+                  .spa_proxy_share = 16,
+                  .spa_reference_warmup = 1,
+                  .spa_prompt_interval = 25,
+                  .spa_gen_interval = 2,
+                  .spa_floor_ratio = 0.125,
+                  .elastic_beta = 32,
+                  .dllm_prompt_interval = 25,
+                  .dllm_gen_interval = 2,
+                  .dkv_interval = 4,
+                  .dkv_by_block = false}};
+}
+
 }  // namespace
 
 const Family& DreamFamily() {
@@ -47,28 +72,7 @@ const Family& DreamFamily() {
       .name = "dream",
       .architectures = {"DreamModel"},
       .model_types = {"Dream", "dream"},
-      .base = {.qkv_bias = true,
-               .logit_shift = true,
-               .chat = "dream",
-               .decode = {.block_length = 0,
-                          .schedule = DecodeDefaults::Schedule::kTimeGrid,
-                          .order = DecodeDefaults::Order::kEntropy,
-                          .draw = DecodeDefaults::Draw::kFiltered},
-               .cache = {.spa_peak_depth = 0.5,
-                         .spa_peak_ratio = 0.30,
-                         .spa_first_ratio = 0.05,
-                         .spa_last_ratio = 0.25,
-                         .spa_reference_peak_depth = 0.5,
-                         .spa_proxy_share = 16,
-                         .spa_reference_warmup = 1,
-                         .spa_prompt_interval = 25,
-                         .spa_gen_interval = 2,
-                         .spa_floor_ratio = 0.125,
-                         .elastic_beta = 32,
-                         .dllm_prompt_interval = 25,
-                         .dllm_gen_interval = 2,
-                         .dkv_interval = 4,
-                         .dkv_by_block = false}},
+      .base = Base(),
       .mask_texts = {"<|mask|>"},
       .folder_names = &kQwenNames,
       .read_folder = ReadFolder,

@@ -28,6 +28,21 @@ void SetShared(ModelConfig& config) {
   config.bos_id = config.pad_id = 151643;
 }
 
+ModelConfig Base() {
+  return {.qkv_bias = true,
+        .logit_shift = true,
+        .attention = {.kind = AttentionKind::kBlocks, .block_length = 32},
+        .chat = "qwen2",
+        .decode = {.gen_length = 512,
+                   .block_length = 32,
+                   .sub_block_length = 8,
+                   .schedule = DecodeDefaults::Schedule::kThreshold,
+                   .threshold = 0.9,
+                   .grows = true,
+                   .block_seeds_next = true},
+        .cache = {.dkv_interval = 4, .dkv_by_block = false}};
+}
+
 }  // namespace
 
 const Family& FastDllmV2Family() {
@@ -35,18 +50,7 @@ const Family& FastDllmV2Family() {
       .name = "fast-dllm",
       .architectures = {"Fast_dLLM_QwenForCausalLM"},
       .model_types = {"Fast_dLLM_Qwen"},
-      .base = {.qkv_bias = true,
-               .logit_shift = true,
-               .attention = {.kind = AttentionKind::kBlocks, .block_length = 32},
-               .chat = "qwen2",
-               .decode = {.gen_length = 512,
-                          .block_length = 32,
-                          .sub_block_length = 8,
-                          .schedule = DecodeDefaults::Schedule::kThreshold,
-                          .threshold = 0.9,
-                          .grows = true,
-                          .block_seeds_next = true},
-               .cache = {.dkv_interval = 4, .dkv_by_block = false}},
+      .base = Base(),
       .mask_texts = {"|<MASK>|"},
       .folder_names = &kQwenNames,
       .read_folder = ReadFolder,

@@ -67,6 +67,10 @@ void ReadGguf(const GgufConfig& gguf, ModelConfig& config) {
   SetCacheDefaults(config);
 }
 
+ModelConfig Base() {
+  return {.chat = "llada"};
+}
+
 }  // namespace
 
 const Family& LladaFamily() {
@@ -74,7 +78,7 @@ const Family& LladaFamily() {
       .name = "llada",
       .architectures = {"LLaDAModelLM", "LLaDAModel"},
       .model_types = {"llada"},
-      .base = {.chat = "llada"},
+      .base = Base(),
       .mask_texts = {"<|mdm_mask|>"},
       .folder_names = &kNames,
       .read_folder = ReadFolder,

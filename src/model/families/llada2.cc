@@ -99,6 +99,19 @@ void SetShape(ModelConfig& config) {
   config.pad_id = 156892;
 }
 
+ModelConfig Base() {
+  return {.qk_norm = true,
+        .experts = {.router = RouterKind::kSigmoid, .renormalise = true},
+        .attention = {.kind = AttentionKind::kBlocks, .block_length = 32},
+        .chat = "ling",
+        .decode = {.gen_length = 2048,
+                   .block_length = 32,
+                   .steps_per_block = 32,
+                   .schedule = DecodeDefaults::Schedule::kEvenSplitBlock,
+                   .threshold = 0.95,
+                   .grows = true}};
+}
+
 }  // namespace
 
 const Family& Llada2Family() {
@@ -106,16 +119,7 @@ const Family& Llada2Family() {
       .name = "llada2",
       .architectures = {"LLaDA2MoeModelLM"},
       .model_types = {"llada2_moe", "llada21_moe", "llada2_moe_veomni"},
-      .base = {.qk_norm = true,
-               .experts = {.router = RouterKind::kSigmoid, .renormalise = true},
-               .attention = {.kind = AttentionKind::kBlocks, .block_length = 32},
-               .chat = "ling",
-               .decode = {.gen_length = 2048,
-                          .block_length = 32,
-                          .steps_per_block = 32,
-                          .schedule = DecodeDefaults::Schedule::kEvenSplitBlock,
-                          .threshold = 0.95,
-                          .grows = true}},
+      .base = Base(),
       .mask_texts = {"<|mask|>"},
       .mask_id = 156895,
       .folder_names = &kNames,

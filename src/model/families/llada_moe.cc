@@ -33,6 +33,10 @@ void ReadFolder(const JsonConfig& json, ModelConfig& config) {
   config.experts.shared_dim = json.Uint("shared_expert_intermediate_size").value_or(0);
 }
 
+ModelConfig Base() {
+  return {.qk_norm = true, .chat = "ling"};
+}
+
 }  // namespace
 
 const Family& LladaMoeFamily() {
@@ -40,7 +44,7 @@ const Family& LladaMoeFamily() {
       .name = "llada-moe",
       .architectures = {"LLaDAMoEModel", "LLaDAMoEModelLM"},
       .model_types = {"lladamoe"},
-      .base = {.qk_norm = true, .chat = "ling"},
+      .base = Base(),
       .mask_texts = {"<|mask|>"},
       .mask_id = 156895,
       .folder_names = &kQwenNames,

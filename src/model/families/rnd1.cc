@@ -10,6 +10,19 @@ void ReadFolder(const JsonConfig& json, ModelConfig& config) {
   ReadQwenExperts(json, config);
 }
 
+ModelConfig Base() {
+  return {.qk_norm = true,
+        .logit_shift = true,
+        .experts = {.renormalise = true},
+        .chat = "none",
+        .decode = {.gen_length = 256,
+                   .block_length = 0,
+                   .schedule = DecodeDefaults::Schedule::kEntropyKept,
+                   .order = DecodeDefaults::Order::kEntropy,
+                   .draw = DecodeDefaults::Draw::kFiltered},
+        .cache = {.dkv_interval = 4, .dkv_by_block = false}};
+}
+
 }  // namespace
 
 const Family& Rnd1Family() {
@@ -17,16 +30,7 @@ const Family& Rnd1Family() {
       .name = "rnd1",
       .architectures = {"RND1", "RND1LM"},
       .model_types = {"rnd1"},
-      .base = {.qk_norm = true,
-               .logit_shift = true,
-               .experts = {.renormalise = true},
-               .chat = "none",
-               .decode = {.gen_length = 256,
-                          .block_length = 0,
-                          .schedule = DecodeDefaults::Schedule::kEntropyKept,
-                          .order = DecodeDefaults::Order::kEntropy,
-                          .draw = DecodeDefaults::Draw::kFiltered},
-               .cache = {.dkv_interval = 4, .dkv_by_block = false}},
+      .base = Base(),
       .folder_names = &kQwenNames,
       .read_folder = ReadFolder,
       .read_gguf = ReadLlamaGguf,

@@ -21,17 +21,15 @@ void ReadMoeFolder(const JsonConfig& json, ModelConfig& config) {
   ReadQwenExperts(json, config);
 }
 
-const ModelConfig& Base() {
-  static const ModelConfig base = {
-      .qk_norm = true,
-      .attention = {.kind = AttentionKind::kBlocks, .block_length = 4},
-      .chat = "chatml",
-      .decode = {.gen_length = 256,
-                 .block_length = 4,
-                 .schedule = DecodeDefaults::Schedule::kEvenSplitBlock,
-                 .threshold = 0.95,
-                 .grows = true}};
-  return base;
+ModelConfig Base() {
+  return {.qk_norm = true,
+          .attention = {.kind = AttentionKind::kBlocks, .block_length = 4},
+          .chat = "chatml",
+          .decode = {.gen_length = 256,
+                     .block_length = 4,
+                     .schedule = DecodeDefaults::Schedule::kEvenSplitBlock,
+                     .threshold = 0.95,
+                     .grows = true}};
 }
 
 void SetIds(ModelConfig& config) {
