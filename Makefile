@@ -1,26 +1,62 @@
-# Two commands: `make demo` and `make test`. Each installs what is missing, builds and runs.
-.PHONY: build demo test sanitize deps clean
+# `make deps` installs what is missing; everything else uses what is there.
+.PHONY: build demo test install package lint format fuzz sanitize deps clean
 
-PACKAGES = g++ cmake ninja-build pkg-config libhwy-dev libeigen3-dev nlohmann-json3-dev \
-           libcli11-dev libcpp-httplib-dev libedit-dev libutf8proc-dev libfmt-dev libgtest-dev
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc 2> /dev/null || echo 2)
+CLANG_FORMAT ?= clang-format-14
+RUN_CLANG_TIDY ?= run-clang-tidy-14
+FUZZ_SECONDS ?= 60
+DEPS ?= build test
 
-build: deps
-	@cmake --preset release > /dev/null
+build:
+	@scripts/install_packages.sh --tools
+	@cmake --preset release -DSPA_TESTS=OFF > /dev/null
 	@cmake --build --preset release
 
 demo: build
 	@build/release/spa demo
 
-test: build
-	@ctest --preset release --parallel 2
+# Results also go to build/release/tests.xml.
+test:
+	@scripts/install_packages.sh --tools
+	@cmake --preset release > /dev/null
+	@cmake --build --preset release
+	@ctest --preset release --parallel $(JOBS) --output-junit tests.xml
+
+# Honours DESTDIR.
+install:
+	@scripts/install_packages.sh --tools
+	@cmake --preset release -DSPA_TESTS=OFF -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
+	@cmake --build --preset release
+	@cmake --install build/release
+
+# A .deb and a tarball that runs from any folder, into build/release.
+package: build
+	@cd build/release && cpack -G DEB && cpack -G TGZ
+
+lint:
+	@git ls-files '*.cc' '*.h' | xargs $(CLANG_FORMAT) --dry-run --Werror
+	@cmake --preset lint > /dev/null
+	@$(RUN_CLANG_TIDY) -quiet -j $(JOBS) -p build/lint "$(CURDIR)/(src|cli)/.*"
+
+format:
+	@git ls-files '*.cc' '*.h' | xargs $(CLANG_FORMAT) -i
+
+# Each fuzzer for FUZZ_SECONDS, as many at a time as there are cores.
+fuzz:
+	@cmake --preset fuzz > /dev/null
+	@cmake --build --preset fuzz --target fuzzers
+	@scripts/run_fuzzers.sh build/fuzz $(FUZZ_SECONDS) $(JOBS)
 
 # The whole test suite under the address, undefined-behaviour and thread sanitizers.
-sanitize: deps
-	cmake --preset asan > /dev/null && cmake --build --preset asan && ctest --preset asan
-	cmake --preset tsan > /dev/null && cmake --build --preset tsan && ctest --preset tsan
+sanitize:
+	@for preset in asan tsan; do \
+	  cmake --preset $$preset > /dev/null && cmake --build --preset $$preset && \
+	  ctest --preset $$preset --parallel $(JOBS) --label-exclude install || exit 1; done
 
+# What else there is to install: DEPS="build test lint fuzz web".
 deps:
-	@scripts/install_packages.sh $(PACKAGES)
+	@scripts/install_packages.sh $(DEPS)
 
 clean:
 	rm -rf build

@@ -33,8 +33,7 @@ struct Stopped {};
 class Chat {
  public:
   Chat(Engine& engine, const Flags& flags)
-      : engine_(engine), choices_(flags.decode.choices), system_(flags.system), warm_(flags.warm) {
-    if (flags.decode.no_early_stop) choices_.early_stop = false;
+      : engine_(engine), choices_(flags.decode.Choices()), system_(flags.system), warm_(flags.warm) {
     choices_.Resolve(engine);
     SetCache(flags.cache.Spec());
   }
@@ -97,7 +96,7 @@ class Chat {
          [this](const std::string& text) { system_ = text; }},
         {"/cache", "NAME[:K=V...]", "Use another cache",
          [this](const std::string& text) { SetCache(ParseCacheSpec(text)); }},
-        {"/set", "KEY VALUE", "length, block, steps, temperature, threshold or seed",
+        {"/set", "NAME VALUE", "Change a decoding option, such as gen-length or threshold",
          [this](const std::string& text) { Set(text); }},
         {"/save", "FILE", "Write the conversation to a file",
          [this](const std::string& path) { Save(path); }},
@@ -153,7 +152,7 @@ class Chat {
       const GenerationStats stats = last_->Stats();
       fmt::print("{}{:.1f} tokens/s · {} steps · {:.0f}% of rows{}{}\n", style_.dim,
                  stats.tokens_per_second(), stats.steps, 100.0 * stats.rows_fraction(),
-                 stats.ended ? "" : " · cut off: /set length gives more room", style_.reset);
+                 stats.ended ? "" : " · cut off: /set gen-length gives more room", style_.reset);
     }
     return text;
   }
@@ -192,33 +191,11 @@ class Chat {
   void Set(const std::string& text) {
     const size_t space = text.find(' ');
     const std::string key = text.substr(0, space);
-    double value = 0.0;
-    try {
-      value = std::stod(space == std::string::npos ? "" : text.substr(space + 1));
-    } catch (const std::exception&) {
-      throw Error("/set needs a key and a number, such as: /set length 64");
+    if (space == std::string::npos) {
+      throw Error("/set needs a name and a value, such as: /set gen-length 64");
     }
     DecodeChoices next = choices_;
-    const auto count = [&] {
-      if (!(value >= 0.0 && value < 1e9)) throw Error("{} must be a positive number", key);
-      return static_cast<size_t>(value);
-    };
-    if (key == "length") {
-      next.gen_length = count();
-    } else if (key == "block") {
-      next.block_length = count();
-    } else if (key == "steps") {
-      next.steps = count();
-    } else if (key == "temperature") {
-      next.temperature = value;
-    } else if (key == "threshold") {
-      next.threshold = value;
-    } else if (key == "seed") {
-      next.seed = count();
-    } else {
-      throw Error("there is no setting '{}': length, block, steps, temperature, threshold, seed",
-                  key);
-    }
+    next.Set(key, text.substr(space + 1));
     next.Resolve(engine_);  // throws if it does not go together
     choices_ = next;
   }

@@ -96,7 +96,7 @@ void Run(const Flags& flags) {
   if (!flags.data.empty() && !flags.prompts.empty()) {
     throw Error("give either --data or --prompts");
   }
-  if (flags.parallel && (flags.decode.choices.threshold || flags.decode.choices.factor)) {
+  if (flags.parallel && (flags.decode.has("threshold") || flags.decode.has("factor"))) {
     throw Error("--parallel adds rows with a threshold of its own: leave out --threshold, --factor");
   }
   CompareOptions options;

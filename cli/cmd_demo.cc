@@ -27,7 +27,7 @@ struct Flags {
 
 // One cache's answer.
 struct Side {
-  Side(Engine& engine, Request request)
+  Side(Engine& engine, GenerationRequest request)
       : runner(engine), generation(runner.Add(std::move(request))) {}
 
   GenerationStats stats() const { return generation.Stats(); }
@@ -125,7 +125,7 @@ void Run(const Flags& flags) {
     const SharedCache cache = engine->PrepareCache(spec);
     // What a first step allocates is not what the caches differ in.
     Side(*engine, {ids, options, cache}).runner.Step();
-    sides.push_back(std::make_unique<Side>(*engine, Request{ids, options, cache}));
+    sides.push_back(std::make_unique<Side>(*engine, GenerationRequest{ids, options, cache}));
   }
   if (sides.empty()) throw Error("--caches names no cache");
   fmt::print("Question: {}\n\n", question);

@@ -6,12 +6,41 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "cli/terminal.h"
 
 namespace spa::cli {
+namespace {
+
+// What OneOf allows; the library keeps only a function that checks.
+std::map<const CLI::Option*, std::vector<std::string>>& Choices() {
+  static std::map<const CLI::Option*, std::vector<std::string>> choices;
+  return choices;
+}
+
+FlagInfo Describe(const CLI::Option& option) {
+  FlagInfo info;
+  for (const std::string& name : option.get_snames()) info.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) info.names.push_back("--" + name);
+  if (option.get_positional()) info.positional = option.get_name(true);
+  // Behind a colon the library adds what it checks.
+  if (option.get_items_expected_max() > 0) {
+    info.value = option.get_type_name().substr(0, option.get_type_name().find(':'));
+  }
+  info.help = option.get_description();
+  info.group = option.get_group();
+  info.required = option.get_required();
+  if (const auto found = Choices().find(&option); found != Choices().end()) {
+    info.choices = found->second;
+  }
+  return info;
+}
+
+}  // namespace
 
 Flag& Flag::Type(const std::string& name) {
   option_->type_name(name);
@@ -44,6 +73,7 @@ Flag& Flag::Positive() {
 }
 
 Flag& Flag::OneOf(const std::vector<std::string>& values) {
+  Choices()[option_] = values;
   option_->check([values](const std::string& text) {
     if (std::ranges::find(values, text) != values.end()) return std::string();
     return fmt::format("there is no '{}': choose from {}", text, fmt::join(values, ", "));
@@ -103,6 +133,8 @@ template Flag Command::Add(const std::string&, std::optional<std::string>&, cons
 
 void Command::Footer(const std::string& text) { app_->footer(text); }
 
+void Command::Hide() { app_->group(""); }
+
 void Command::Action(std::function<void()> action) { app_->callback(std::move(action)); }
 
 CommandLine::CommandLine(const std::string& description, const std::string& version,
@@ -118,6 +150,22 @@ CommandLine::~CommandLine() = default;
 
 Command CommandLine::Add(const std::string& name, const std::string& description) {
   return Command(app_->add_subcommand(name, description));
+}
+
+LineInfo CommandLine::Describe() const {
+  LineInfo line{.description = app_->get_description(), .commands = {}};
+  for (const CLI::App* app : std::as_const(*app_).get_subcommands({})) {
+    if (app->get_group().empty()) continue;
+    CommandInfo command{.name = app->get_name(),
+                        .description = app->get_description(),
+                        .footer = app->get_footer(),
+                        .flags = {}};
+    for (const CLI::Option* option : app->get_options()) {
+      command.flags.push_back(cli::Describe(*option));
+    }
+    line.commands.push_back(std::move(command));
+  }
+  return line;
 }
 
 int CommandLine::Run(int argc, char** argv) {

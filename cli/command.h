@@ -14,6 +14,25 @@ class Option;
 
 namespace spa::cli {
 
+// What was declared, for whoever writes about it.
+struct FlagInfo {
+  std::vector<std::string> names;  // with their dashes; none if positional
+  std::string positional;
+  std::string value;  // what the help calls its value; empty for a switch
+  std::string help;
+  std::string group;
+  std::vector<std::string> choices;  // empty: anything
+  bool required = false;
+};
+struct CommandInfo {
+  std::string name, description, footer;
+  std::vector<FlagInfo> flags;
+};
+struct LineInfo {
+  std::string description;
+  std::vector<CommandInfo> commands;  // without hidden ones
+};
+
 // A flag while it is declared.
 class Flag {
  public:
@@ -46,6 +65,7 @@ class Command {
   Flag Add(const std::string& names, T& to, const std::string& help);
 
   void Footer(const std::string& text);
+  void Hide();  // not in the help
   // What the command does; it throws spa::Error when it fails.
   void Action(std::function<void()> action);
 
@@ -60,6 +80,7 @@ class CommandLine {
   ~CommandLine();
 
   Command Add(const std::string& name, const std::string& description);
+  LineInfo Describe() const;
 
   // Runs the action of the command that is named. Returns the exit code: 0, or 2 after saying on
   // stderr what is wrong with the arguments.

@@ -19,5 +19,7 @@ void AddProfile(CommandLine& line);
 void AddServe(CommandLine& line);
 void AddChat(CommandLine& line);
 void AddDemo(CommandLine& line);
+void AddOptions(CommandLine& line);
+void AddReference(CommandLine& line);
 
 }  // namespace spa::cli

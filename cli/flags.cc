@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "decode/option_table.h"
 
 namespace spa::cli {
 namespace {
@@ -21,6 +22,17 @@ std::vector<std::string> Keys(const std::map<std::string, T>& map) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : map) keys.push_back(key);
   return keys;
+}
+
+const char* TypeName(const OptionInfo& info) {
+  switch (info.type) {
+    case OptionType::kCount: return "N";
+    case OptionType::kReal: return "X";
+    case OptionType::kChoice: return "NAME";
+    case OptionType::kFlag: return "on|off";
+    case OptionType::kText: break;
+  }
+  return "TEXT";
 }
 
 }  // namespace
@@ -50,49 +62,30 @@ std::unique_ptr<Engine> ModelFlags::Load() const {
 }
 
 void DecodeFlags::Add(Command& command) {
-  const char* group = "Decoding";
-  command.Add("-n,--gen-length", choices.gen_length, "Length of the answer's canvas (default: the model's, else 128)")
-      .Type("N").Group(group);
-  command.Add("--block-length", choices.block_length,
-              "Decode in blocks of this many tokens (default: the model's, else LLaDA 32, or the "
-              "next smaller that divides the length; Dream all)")
-      .Type("N").Group(group);
-  command.Add("--steps", choices.steps, "Denoising steps (default: one per token)")
-      .Type("N").Group(group);
-  command.Add("--remasking,--alg", choices.order,
-              "What is settled first: low_confidence, random (LLaDA); entropy, "
-              "maskgit_plus, topk_margin, origin (Dream); leftmost")
-      .OneOf(OrderNames()).Type("ORDER").Group(group);
-  command.Add("--temperature", choices.temperature, "0 takes the most likely token (default)")
-      .Type("T").Group(group);
-  command.Add("--top-p", choices.top_p, "Keep the most likely tokens up to this mass (Dream)")
-      .Type("P").Group(group);
-  command.Add("--top-k", choices.top_k, "Keep the K most likely tokens (Dream)")
-      .Type("K").Group(group);
-  command.Add("--alg-temp", choices.order_temperature,
-              "Draw the positions to settle at this temperature (Dream)")
-      .Type("T").Group(group);
-  command.Add("--eps", choices.eps, "End of the time grid (Dream, default 0.001)")
-      .Type("E").Group(group);
-  command.Add("--cfg-scale", choices.cfg_scale, "Classifier-free guidance (default 0: off)")
-      .Type("S").Group(group);
-  command.Add("--threshold", choices.threshold,
-              "Parallel decoding: settle every token at least this probable (try 0.9)")
-      .Type("P").Group(group);
-  command.Add("--factor", choices.factor, "Parallel decoding by Fast-dLLM's factor rule (try 1)")
-      .Type("F").Group(group);
-  command.Add("--eos", choices.eos_rule, "End tokens: free, never (chosen), last (settled)")
-      .OneOf(EosRuleNames()).Type("RULE").Group(group);
-  command.Add("--no-early-stop", no_early_stop, "Decode the whole canvas past the answer's end")
-      .Group(group);
-  command.Add("--seed", choices.seed, "Seed of all random choices (default 0)")
-      .Type("N").Group(group);
+  for (const DecodeOption& option : DecodeOptionTable()) {
+    const OptionInfo& info = option.info;
+    std::string names = (info.name == "gen-length" ? "-n,--" : "--") + info.name;
+    if (!info.alias.empty()) names += ",--" + info.alias;
+    std::string help = fmt::format("{} (default {})", info.help, info.fallback);
+    if (info.type == OptionType::kChoice) {
+      help = fmt::format("{}: {} (default {})", info.help, fmt::join(info.choices, ", "),
+                         info.fallback);
+    }
+    Flag flag = command.Add(names, given[info.name], help);
+    flag.Type(TypeName(info)).Group("Decoding");
+  }
+}
+
+DecodeChoices DecodeFlags::Choices() const {
+  DecodeChoices choices;
+  for (const auto& [name, value] : given) {
+    if (value) choices.Set(name, *value);
+  }
+  return choices;
 }
 
 DecodeOptions DecodeFlags::Resolve(const Engine& engine) const {
-  DecodeChoices all = choices;
-  if (no_early_stop) all.early_stop = false;
-  return all.Resolve(engine);
+  return Choices().Resolve(engine);
 }
 
 void CacheFlags::Add(Command& command) {

@@ -1,6 +1,7 @@
 // Flags that several commands share, each group declared once.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,12 +25,14 @@ struct ModelFlags {
   std::unique_ptr<Engine> Load() const;
 };
 
-// How to decode: the flags of DecodeChoices.
+// How to decode: a flag for every option of DecodeOptionTable.
 struct DecodeFlags {
-  DecodeChoices choices;
-  bool no_early_stop = false;
+  std::map<std::string, std::optional<std::string>> given;
 
   void Add(Command& command);
+  bool has(const std::string& name) const { return given.at(name).has_value(); }
+  // Throws Error for a value that an option does not take; needs no model.
+  DecodeChoices Choices() const;
   // The model's defaults with what was given on the command line.
   DecodeOptions Resolve(const Engine& engine) const;
 };

@@ -8,16 +8,27 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
+#include "kernels/simd_targets.h"
+
+namespace {
+
+std::string Version() {
+  const spa::SimdTargets simd = spa::FindSimdTargets();
+  return fmt::format("spa {} ({})\nSIMD: {} (compiled: {})", SPA_VERSION, SPA_COMMIT, simd.used,
+                     fmt::join(simd.compiled, " "));
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "C.UTF-8");
   spa::cli::CommandLine line(
-      "spa - diffusion language models (LLaDA, Dream) on CPUs, with SPA-Cache", SPA_VERSION,
+      "spa - diffusion language models (LLaDA, Dream) on CPUs, with SPA-Cache", Version(),
       "`spa COMMAND --help` explains a command and gives an example.");
-  for (const auto add : {spa::cli::AddGenerate, spa::cli::AddChat, spa::cli::AddServe, spa::cli::AddDemo, spa::cli::AddInspect, spa::cli::AddLogits,
-                         spa::cli::AddConvert, spa::cli::AddQuantize, spa::cli::AddSynth,
-                         spa::cli::AddProxy, spa::cli::AddBench, spa::cli::AddEval,
-                         spa::cli::AddCompare, spa::cli::AddProfile}) {
+  using namespace spa::cli;  // NOLINT(google-build-using-namespace)
+  for (const auto add :
+       {AddGenerate, AddChat, AddServe, AddDemo, AddInspect, AddLogits, AddConvert, AddQuantize,
+        AddSynth, AddProxy, AddBench, AddEval, AddCompare, AddProfile, AddOptions, AddReference}) {
     add(line);
   }
   try {

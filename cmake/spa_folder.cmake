@@ -51,9 +51,11 @@ function(spa_embed name symbol file)
     .section .rodata
     .balign 64
     .global @symbol@_begin
+    .hidden @symbol@_begin
 @symbol@_begin:
     .incbin "@file@"
     .global @symbol@_end
+    .hidden @symbol@_end
 @symbol@_end:
     .byte 0
     .section .note.GNU-stack,"",%progbits

@@ -15,7 +15,7 @@ double Seconds(Clock::duration time) { return std::chrono::duration<double>(time
 
 }  // namespace
 
-Generation& Runner::Add(Request request) {
+Generation& Runner::Add(GenerationRequest request) {
   running_.push_back(engine_.Start(std::move(request.prompt), request.decode, *request.cache,
                                    request.warm_from));
   running_.back()->begun = Clock::now();
@@ -56,7 +56,7 @@ std::vector<std::unique_ptr<Generation>> Runner::TakeFinished() {
   return finished;
 }
 
-std::unique_ptr<Generation> RunAlone(Engine& engine, Request request,
+std::unique_ptr<Generation> RunAlone(Engine& engine, GenerationRequest request,
                                      const std::function<void(Generation&)>& on_step) {
   Runner runner(engine);
   Generation& generation = runner.Add(std::move(request));
@@ -68,7 +68,7 @@ std::unique_ptr<Generation> RunAlone(Engine& engine, Request request,
 }
 
 void RunAll(Engine& engine, size_t count, size_t batch,
-            const std::function<Request(size_t index)>& make,
+            const std::function<GenerationRequest(size_t index)>& make,
             const std::function<void(size_t index, Generation& generation)>& on_finished) {
   Runner runner(engine);
   std::map<const Generation*, size_t> index_of;

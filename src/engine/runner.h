@@ -12,7 +12,7 @@
 
 namespace spa {
 
-struct Request {
+struct GenerationRequest {
   std::vector<TokenId> prompt;
   DecodeOptions decode;
   SharedCache cache;
@@ -27,7 +27,7 @@ class Runner {
 
   // Starts a generation; it takes part from the next step on. Throws Error if the request cannot be
   // run (Engine::Start).
-  Generation& Add(Request request);
+  Generation& Add(GenerationRequest request);
 
   // One forward pass for everything that runs.
   void Step();
@@ -46,13 +46,13 @@ class Runner {
 };
 
 // One request, alone, to its end. `on_step` is called after every step.
-std::unique_ptr<Generation> RunAlone(Engine& engine, Request request,
+std::unique_ptr<Generation> RunAlone(Engine& engine, GenerationRequest request,
                                      const std::function<void(Generation&)>& on_step = {});
 
 // Many requests, up to `batch` together: when one ends, the next takes its place. `make` makes the
 // request of an index; `on_finished` gets what became of it.
 void RunAll(Engine& engine, size_t count, size_t batch,
-            const std::function<Request(size_t index)>& make,
+            const std::function<GenerationRequest(size_t index)>& make,
             const std::function<void(size_t index, Generation& generation)>& on_finished);
 
 }  // namespace spa

@@ -33,7 +33,7 @@ std::vector<CompareEntry> Entries(std::span<const CacheSpec> caches) {
 
 std::vector<CompareEntry> AblationEntries(Engine& engine, const CacheSpec& base) {
   if (base.name != "spa") throw Error("the ablation is of the cache spa, not of {}", base.name);
-  OptionReader reader(base);
+  OptionReader reader(base, SpaOptionTable());
   const SpaOptions options = PrepareSpa(reader, engine.policy_context())->options;
   std::vector<CompareEntry> entries = {{CacheSpec(), "", "none"}};
   for (const char* name : {"singular", "value", "key", "query", "attn-input", "attn-output"}) {
@@ -111,7 +111,7 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
                                        static_cast<double>(prompts.size() * runs.size()));
       }
       RunAll(engine, count, options.batch,
-             [&](size_t index) { return Request{prompts[first + index], run.decode, run.cache}; },
+             [&](size_t index) { return GenerationRequest{prompts[first + index], run.decode, run.cache}; },
              [&](size_t index, Generation& generation) {
                Sample sample = SampleOf(engine, generation);
                const auto answer = grader.Extract(sample.text);

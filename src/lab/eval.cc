@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "decode/option_table.h"
 
 namespace spa {
 namespace {
@@ -87,27 +88,10 @@ std::vector<TokenId> AskIds(const Engine& engine, std::span<const Question> exam
 
 namespace {
 
-Json DecodeSettings(const DecodeOptions& o) {
-  const auto optional = [](const std::optional<double>& value) {
-    return value ? Json(*value) : Json();
-  };
-  return {{"gen_length", o.gen_length},
-          {"block_length", o.block_length},
-          {"steps", o.steps},
-          {"schedule", static_cast<int>(o.schedule)},
-          {"order", static_cast<int>(o.order)},
-          {"draw", static_cast<int>(o.draw)},
-          {"temperature", o.temperature},
-          {"top_p", o.top_p},
-          {"top_k", o.top_k},
-          {"order_temperature", o.order_temperature},
-          {"eps", o.eps},
-          {"cfg_scale", o.cfg_scale},
-          {"threshold", optional(o.threshold)},
-          {"factor", optional(o.factor)},
-          {"eos_rule", static_cast<int>(o.eos_rule)},
-          {"early_stop", o.early_stop},
-          {"seed", o.seed}};
+Json DecodeSettings(const DecodeOptions& options) {
+  Json settings;
+  for (const auto& [name, value] : DescribeDecodeOptions(options)) settings[name] = value;
+  return settings;
 }
 
 // Everything that can change an answer, and the batch size, which changes the times. The limit is
@@ -120,7 +104,7 @@ Json Settings(const Engine& engine, const EvalOptions& o, std::span<const Questi
   }
   Json settings = {{"model", fmt::format("{:016x}", engine.file().Fingerprint())},
                    {"kv", o.kv},
-                   {"task", static_cast<int>(o.task.kind)},
+                   {"task", TaskName(o.task.kind)},
                    {"extract", o.task.extract},
                    {"question_field", o.task.question_field},
                    {"answer_field", o.task.answer_field},
@@ -231,7 +215,7 @@ EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgre
   RunAll(engine, open.size(), options.batch,
          [&](size_t index) {
            const Asked& one = *open[index];
-           return Request{.prompt = one.ids,
+           return GenerationRequest{.prompt = one.ids,
                           .decode = options.decode,
                           .cache = cache,
                           .warm_from = options.warm ? donor(one.set) : nullptr};

@@ -139,7 +139,7 @@ DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> 
                           const ProfileOptions& options, const Progress& progress) {
   if (prompts.empty()) throw Error("there are no prompts to profile on");
   const CacheSpec spec{.name = "spa", .options = {{"profile", "off"}}};
-  OptionReader reader(spec);
+  OptionReader reader(spec, SpaOptionTable());
   const auto prepared = PrepareSpa(reader, engine.policy_context());
   const SpaModel& proxies = *prepared;
   DriftSums sums;

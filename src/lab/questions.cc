@@ -118,6 +118,10 @@ TaskKind ParseTaskKind(const std::string& name) {
   throw Error("there is no task '{}': choose from bbh, gsm8k, jsonl", name);
 }
 
+std::string TaskName(TaskKind kind) {
+  return kind == TaskKind::kBbh ? "bbh" : kind == TaskKind::kGsm8k ? "gsm8k" : "jsonl";
+}
+
 QuestionSet ReadQuestions(const std::filesystem::path& path, const TaskOptions& task) {
   const std::string bytes = ReadFile(path);
   QuestionSet set;

@@ -28,6 +28,7 @@ struct TaskOptions {
 
 // Throws Error naming the tasks that exist.
 TaskKind ParseTaskKind(const std::string& name);
+std::string TaskName(TaskKind kind);
 
 struct Question {
   std::string id;  // name of the set and number of the question: "navigate/17"

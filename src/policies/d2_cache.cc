@@ -134,12 +134,22 @@ size_t D2Policy::bytes() const {
   return bytes;
 }
 
+std::vector<OptionInfo> D2OptionTable() {
+  return {
+      OptionInfo::Number("p", 0, 1, "0.1", "Share of the rollout importance that is recomputed"),
+      OptionInfo::Count("k", 1, 1 << 20, "32", "Open positions that are recomputed"),
+      OptionInfo::Number("sigma", 0, 1e6, "10", "Width of the certainty density; 0: none"),
+      OptionInfo::Count("inflate", 0, 1 << 20, "0", "Fill gaps up to this long between rows"),
+      OptionInfo::Flag("compat", "off", "Keep a position's first confidence, as the authors' code"),
+  };
+}
+
 PolicyFactory MakeD2(OptionReader& reader, const PolicyContext&) {
   D2Options options;
-  options.p = reader.Number("p", options.p, 0.0, 1.0);
-  options.k = reader.Count("k", options.k, 1, 1 << 20);
-  options.sigma = reader.Number("sigma", options.sigma, 0.0, 1e6);
-  options.inflate = reader.Count("inflate", options.inflate, 0, 1 << 20);
+  options.p = reader.Number("p", options.p);
+  options.k = reader.Count("k", options.k);
+  options.sigma = reader.Number("sigma", options.sigma);
+  options.inflate = reader.Count("inflate", options.inflate);
   options.compat = reader.Flag("compat", false);
   return [options] { return std::make_unique<D2Policy>(options); };
 }

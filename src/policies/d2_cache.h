@@ -53,6 +53,7 @@ class D2Policy : public OneSetPolicy {
   std::vector<float> confidence_;    // per position, latest; -1: none yet
 };
 
+std::vector<OptionInfo> D2OptionTable();
 PolicyFactory MakeD2(OptionReader& options, const PolicyContext& context);
 
 }  // namespace spa

@@ -61,20 +61,38 @@ RowSet DkvGreedyPolicy::RowsOfStep(const StepInput& step) {
   return RowSet(std::move(rows)).Intersect(step.visible);
 }
 
+std::vector<OptionInfo> DkvDecodeOptionTable() {
+  return {
+      OptionInfo::Count("interval", 1, 1 << 20, "8, Dream 4",
+                        "Recompute all rows every so many steps"),
+      OptionInfo::Flag("freeze-prompt", "off", "Leave the prompt out of these"),
+      OptionInfo::Choice("shift", {"un", "un-right", "right"}, "un",
+                         "Shifted logits: whose settling starts a row's delay"),
+  };
+}
+
+std::vector<OptionInfo> DkvGreedyOptionTable() {
+  return {
+      OptionInfo::Count("interval", 1, 1 << 20, "2",
+                        "Recompute all rows every so many steps of a block"),
+      OptionInfo::Count("window", 0, 1 << 20, "4", "Open rows around each row about to be settled"),
+  };
+}
+
 PolicyFactory MakeDkvDecode(OptionReader& reader, const PolicyContext& context) {
   DkvDecodeOptions options;
   const CacheDefaults& published = context.file->config().cache;
   options.by_block = published.dkv_by_block;
-  options.interval = reader.Count("interval", published.dkv_interval, 1, 1 << 20);
+  options.interval = reader.Count("interval", published.dkv_interval);
   options.freeze_prompt = reader.Flag("freeze-prompt", false);
-  options.shift = static_cast<DkvShift>(reader.Choice("shift", 0, {"un", "un-right", "right"}));
+  options.shift = static_cast<DkvShift>(reader.Choice("shift", 0));
   return [options] { return std::make_unique<DkvDecodePolicy>(options); };
 }
 
 PolicyFactory MakeDkvGreedy(OptionReader& reader, const PolicyContext&) {
   DkvGreedyOptions options;
-  options.interval = reader.Count("interval", options.interval, 1, 1 << 20);
-  options.window = reader.Count("window", options.window, 0, 1 << 20);
+  options.interval = reader.Count("interval", options.interval);
+  options.window = reader.Count("window", options.window);
   return [options] { return std::make_unique<DkvGreedyPolicy>(options); };
 }
 

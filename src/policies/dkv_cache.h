@@ -64,6 +64,8 @@ class DkvGreedyPolicy : public OneSetPolicy {
   DkvGreedyOptions options_;
 };
 
+std::vector<OptionInfo> DkvDecodeOptionTable();
+std::vector<OptionInfo> DkvGreedyOptionTable();
 PolicyFactory MakeDkvDecode(OptionReader& options, const PolicyContext& context);
 PolicyFactory MakeDkvGreedy(OptionReader& options, const PolicyContext& context);
 

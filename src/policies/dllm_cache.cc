@@ -36,12 +36,22 @@ RowSet DllmPolicy::Select(LayerView& view, MatView<const float> values) {
   return gen_.At(SmallestK(similarity, count));
 }
 
+std::vector<OptionInfo> DllmOptionTable() {
+  return {
+      OptionInfo::Count("prompt-interval", 1, 1 << 20, "50, Dream 25",
+                        "Recompute the prompt every so many steps"),
+      OptionInfo::Count("gen-interval", 1, 1 << 20, "7, Dream 2",
+                        "Recompute the answer every so many steps"),
+      OptionInfo::Number("rho", 0, 1, "0.25", "Share of the answer recomputed between these"),
+  };
+}
+
 PolicyFactory MakeDllm(OptionReader& reader, const PolicyContext& context) {
   const CacheDefaults& published = context.file->config().cache;
   DllmOptions options;
-  options.prompt_interval = reader.Count("prompt-interval", published.dllm_prompt_interval, 1, 1 << 20);
-  options.gen_interval = reader.Count("gen-interval", published.dllm_gen_interval, 1, 1 << 20);
-  options.rho = reader.Number("rho", options.rho, 0.0, 1.0);
+  options.prompt_interval = reader.Count("prompt-interval", published.dllm_prompt_interval);
+  options.gen_interval = reader.Count("gen-interval", published.dllm_gen_interval);
+  options.rho = reader.Number("rho", options.rho);
   return [options] { return std::make_unique<DllmPolicy>(options); };
 }
 

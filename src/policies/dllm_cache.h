@@ -41,6 +41,7 @@ class DllmPolicy : public CachePolicy {
   Mat<float> previous_;  // [gen, kv_dim], scratch
 };
 
+std::vector<OptionInfo> DllmOptionTable();
 PolicyFactory MakeDllm(OptionReader& options, const PolicyContext& context);
 
 }  // namespace spa

@@ -129,14 +129,26 @@ void ElasticPolicy::EndStep(std::span<const uint32_t>, std::span<const float>) {
   tracked_ = std::exchange(next_tracked_, RowSet());
 }
 
+std::vector<OptionInfo> ElasticOptionTable() {
+  return {
+      OptionInfo::Count("beta", 1, 1 << 20, "16, Dream 32", "Open positions in the window"),
+      OptionInfo::Number("gamma", 0, 2, "0.9",
+                         "Less similar attention than this refreshes the later layers; 0: never"),
+      OptionInfo::Count("track", 0, 1 << 20, "1", "Tracked rows per layer"),
+      OptionInfo::Flag("block-caching", "on", "off: all open rows are computed"),
+      OptionInfo::Choice("similarity", {"keys", "heads"}, "keys",
+                         "Compare over keys (paper) or over heads (code)"),
+  };
+}
+
 PolicyFactory MakeElastic(OptionReader& reader, const PolicyContext& context) {
   const ModelConfig config = context.file->config();
   ElasticOptions options;
-  options.beta = reader.Count("beta", config.cache.elastic_beta, 1, 1 << 20);
-  options.gamma = reader.Number("gamma", options.gamma, 0.0, 2.0);
-  options.track = reader.Count("track", options.track, 0, 1 << 20);
+  options.beta = reader.Count("beta", config.cache.elastic_beta);
+  options.gamma = reader.Number("gamma", options.gamma);
+  options.track = reader.Count("track", options.track);
   options.block_caching = reader.Flag("block-caching", options.block_caching);
-  options.by_key = reader.Choice("similarity", 0, {"keys", "heads"}) == 0;
+  options.by_key = reader.Choice("similarity", 0) == 0;
   return [options, config] { return std::make_unique<ElasticPolicy>(options, config); };
 }
 

@@ -57,6 +57,7 @@ class ElasticPolicy : public CachePolicy {
   std::vector<Mat<float>> old_weights_;  // per tracked row [heads, num_rows], of the last step
 };
 
+std::vector<OptionInfo> ElasticOptionTable();
 PolicyFactory MakeElastic(OptionReader& options, const PolicyContext& context);
 
 }  // namespace spa

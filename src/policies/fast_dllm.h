@@ -39,6 +39,7 @@ class FastPolicy : public OneSetPolicy {
   FastOptions options_;
 };
 
+std::vector<OptionInfo> FastOptionTable();
 PolicyFactory MakeFastPrefix(OptionReader& options, const PolicyContext& context);
 PolicyFactory MakeFastDual(OptionReader& options, const PolicyContext& context);
 

@@ -1,8 +1,6 @@
 #include "policies/options.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
 #include "base/error.h"
 
@@ -52,76 +50,54 @@ std::vector<CacheSpec> ParseCacheList(std::string_view text) {
   return specs;
 }
 
-const std::string* OptionReader::Find(const std::string& key) {
-  known_.insert(key);
-  const auto it = spec_.options.find(key);
-  return it == spec_.options.end() ? nullptr : &it->second;
-}
-
-std::optional<double> OptionReader::OptionalNumber(const std::string& key, double least,
-                                                   double most) {
-  const std::string* text = Find(key);
-  if (text == nullptr) return std::nullopt;
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || end != text->data() + text->size() || !std::isfinite(value) ||
-      value < least || value > most) {
-    throw Error("the {} option {}={} is not a number between {} and {}", spec_.name, key, *text,
-                least, most);
+OptionReader::OptionReader(const CacheSpec& spec, std::vector<OptionInfo> table)
+    : table_(std::move(table)) {
+  for (const auto& [key, text] : spec.options) {
+    const OptionInfo* info = FindOption(table_, key);
+    if (info != nullptr) {
+      values_[info->name] = ParseOption(*info, text, spec.name + " ");
+      continue;
+    }
+    if (table_.empty()) throw Error("the cache '{}' has no options; '{}' was given", spec.name, key);
+    std::vector<std::string> names;
+    for (const OptionInfo& option : table_) names.push_back(option.name);
+    throw Error("the cache '{}' has no option '{}'{}: it has {}", spec.name, key,
+                DidYouMean(key, names), fmt::join(names, ", "));
   }
-  return value;
 }
 
-double OptionReader::Number(const std::string& key, double absent, double least, double most) {
-  return OptionalNumber(key, least, most).value_or(absent);
+const OptionValue* OptionReader::Find(const std::string& key) const {
+  SPA_CHECK(FindOption(table_, key) != nullptr);
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : &found->second;
 }
 
-size_t OptionReader::Count(const std::string& key, size_t absent, size_t least, size_t most) {
-  const auto value =
-      OptionalNumber(key, static_cast<double>(least), static_cast<double>(most));
-  if (!value) return absent;
-  if (*value != std::floor(*value)) {
-    throw Error("the {} option {} must be a whole number", spec_.name, key);
-  }
-  return static_cast<size_t>(*value);
+std::optional<double> OptionReader::OptionalNumber(const std::string& key) const {
+  const OptionValue* value = Find(key);
+  return value == nullptr ? std::nullopt : std::optional(value->number);
 }
 
-bool OptionReader::Flag(const std::string& key, bool absent) {
-  const std::string* text = Find(key);
-  if (text == nullptr) return absent;
-  for (const char* yes : {"true", "on", "1", "yes"}) {
-    if (*text == yes) return true;
-  }
-  for (const char* no : {"false", "off", "0", "no"}) {
-    if (*text == no) return false;
-  }
-  throw Error("the {} option {}={} is neither on nor off", spec_.name, key, *text);
+double OptionReader::Number(const std::string& key, double absent) const {
+  return OptionalNumber(key).value_or(absent);
 }
 
-size_t OptionReader::Choice(const std::string& key, size_t absent,
-                            const std::vector<std::string>& choices) {
-  const std::string* text = Find(key);
-  if (text == nullptr) return absent;
-  const auto it = std::ranges::find(choices, *text);
-  if (it == choices.end()) {
-    throw Error("the {} option {}={} is unknown: choose from {}", spec_.name, key, *text,
-                fmt::join(choices, ", "));
-  }
-  return static_cast<size_t>(it - choices.begin());
+size_t OptionReader::Count(const std::string& key, size_t absent) const {
+  const OptionValue* value = Find(key);
+  return value == nullptr ? absent : value->count();
 }
 
-std::optional<std::string> OptionReader::Text(const std::string& key) {
-  const std::string* text = Find(key);
-  return text == nullptr ? std::nullopt : std::optional(*text);
+bool OptionReader::Flag(const std::string& key, bool absent) const {
+  const OptionValue* value = Find(key);
+  return value == nullptr ? absent : value->flag();
 }
 
-void OptionReader::Finish() const {
-  for (const auto& [key, value] : spec_.options) {
-    if (known_.contains(key)) continue;
-    if (known_.empty()) throw Error("the cache '{}' has no options; '{}' was given", spec_.name, key);
-    throw Error("the cache '{}' has no option '{}': it has {}", spec_.name, key,
-                fmt::join(known_, ", "));
-  }
+size_t OptionReader::Choice(const std::string& key, size_t absent) const {
+  return Count(key, absent);
+}
+
+std::string OptionReader::Text(const std::string& key, const std::string& absent) const {
+  const OptionValue* value = Find(key);
+  return value == nullptr ? absent : value->text;
 }
 
 }  // namespace spa

@@ -1,13 +1,13 @@
-// The options of a cache as the user wrote them (key=value), read one by one by its policy. Values
-// are checked against the range the policy gives; keys that nobody read are refused.
+// A cache and its options as the user wrote them (key=value), and how a policy reads them.
 #pragma once
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/options.h"
 
 namespace spa {
 
@@ -27,31 +27,29 @@ CacheSpec ParseCacheSpec(std::string_view text);
 // A list of them, separated by commas.
 std::vector<CacheSpec> ParseCacheList(std::string_view text);
 
+// Reads the options of a spec one by one. Values were checked against the cache's table when the
+// reader was made; what is absent is decided by the policy, since it may depend on the model.
 class OptionReader {
  public:
-  explicit OptionReader(const CacheSpec& spec) : spec_(spec) {}
+  // Throws Error for an option that is not in the table or a value that it does not take.
+  OptionReader(const CacheSpec& spec, std::vector<OptionInfo> table);
 
-  double Number(const std::string& key, double absent, double least, double most);
-  std::optional<double> OptionalNumber(const std::string& key, double least, double most);
-  // A whole number.
-  size_t Count(const std::string& key, size_t absent, size_t least, size_t most);
-  bool Flag(const std::string& key, bool absent);  // true/false, on/off, 1/0, yes/no
-  // One of `choices`; returns its index.
-  size_t Choice(const std::string& key, size_t absent, const std::vector<std::string>& choices);
-  std::optional<std::string> Text(const std::string& key);
+  double Number(const std::string& key, double absent) const;
+  std::optional<double> OptionalNumber(const std::string& key) const;
+  size_t Count(const std::string& key, size_t absent) const;
+  bool Flag(const std::string& key, bool absent) const;
+  size_t Choice(const std::string& key, size_t absent) const;  // an index of its choices
+  std::string Text(const std::string& key, const std::string& absent) const;
 
   // What is in force though no option says so, such as a stored profile.
   void Note(std::string text) { notes_.push_back(std::move(text)); }
   const std::vector<std::string>& notes() const { return notes_; }
 
-  // Call last. Throws Error naming an option that was not asked for, and those that exist.
-  void Finish() const;
-
  private:
-  const std::string* Find(const std::string& key);
+  const OptionValue* Find(const std::string& key) const;
 
-  const CacheSpec& spec_;
-  std::set<std::string> known_;
+  std::vector<OptionInfo> table_;
+  std::map<std::string, OptionValue> values_;
   std::vector<std::string> notes_;
 };
 

@@ -25,30 +25,41 @@ const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
       {{"none", "every row, every layer, every step: exact", ""}, MakeNone},
       {{"spa", "SPA-Cache: rows whose singular proxy drifted, a budget per layer",
-        "rho=1 scope=all"},
+        "rho=1 scope=all", SpaOptionTable()},
        MakeSpa},
       {{"dllm", "dLLM-Cache: prompt and answer at intervals, rows whose values turned between them",
-        "prompt-interval=1 gen-interval=1"},
+        "prompt-interval=1 gen-interval=1", DllmOptionTable()},
        MakeDllm},
       {{"fast-prefix", "Fast-dLLM: all rows once per block, then the block and what follows",
-        "refresh=1"},
+        "refresh=1", FastOptionTable()},
        MakeFastPrefix},
-      {{"fast-dual", "Fast-dLLM: all rows once per block, then the block alone", "refresh=1"},
+      {{"fast-dual", "Fast-dLLM: all rows once per block, then the block alone", "refresh=1",
+        FastOptionTable()},
        MakeFastDual},
       {{"dkv-decode", "dKV-Cache: open rows and those just settled, all rows at intervals",
-        "interval=1"},
+        "interval=1", DkvDecodeOptionTable()},
        MakeDkvDecode},
       {{"dkv-greedy", "dKV-Cache: rows about to be settled, a window, those just settled",
-        "interval=1"},
+        "interval=1", DkvGreedyOptionTable()},
        MakeDkvGreedy},
       {{"d2", "d2Cache: sure positions near settled ones, and rows that attention flows from",
-        "p=1 k=1000000"},
+        "p=1 k=1000000", D2OptionTable()},
        MakeD2},
       {{"elastic", "Elastic-Cache: a window, the most attended rows; deep layers when those drift",
-        "track=1000000"},
+        "track=1000000", ElasticOptionTable()},
        MakeElastic},
   };
   return entries;
+}
+
+const Entry& FindEntry(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Entry& entry : Entries()) {
+    if (entry.info.name == name) return entry;
+    names.push_back(entry.info.name);
+  }
+  throw Error("there is no cache '{}'{}: choose from {}", name, DidYouMean(name, names),
+              fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -62,19 +73,15 @@ const std::vector<CacheInfo>& Caches() {
   return infos;
 }
 
+const CacheInfo& FindCache(const std::string& name) { return FindEntry(name).info; }
+
 PreparedCache PrepareCache(const CacheSpec& spec, const PolicyContext& context) {
-  for (const Entry& entry : Entries()) {
-    if (entry.info.name != spec.name) continue;
-    OptionReader options(spec);
-    PolicyFactory make = entry.make(options, context);
-    options.Finish();
-    std::string description = spec.ToString();
-    for (const std::string& note : options.notes()) description += ", " + note;
-    return {.spec = spec, .make = std::move(make), .description = std::move(description)};
-  }
-  std::vector<std::string> names;
-  for (const CacheInfo& info : Caches()) names.push_back(info.name);
-  throw Error("there is no cache '{}': choose from {}", spec.name, fmt::join(names, ", "));
+  const Entry& entry = FindEntry(spec.name);
+  OptionReader options(spec, entry.info.options);
+  PolicyFactory make = entry.make(options, context);
+  std::string description = spec.ToString();
+  for (const std::string& note : options.notes()) description += ", " + note;
+  return {.spec = spec, .make = std::move(make), .description = std::move(description)};
 }
 
 }  // namespace spa

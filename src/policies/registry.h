@@ -30,9 +30,12 @@ struct CacheInfo {
   std::string name;
   std::string summary;       // one line
   std::string full_options;  // options that make it recompute every row at every step
+  std::vector<OptionInfo> options = {};
 };
 
 const std::vector<CacheInfo>& Caches();
+// Throws Error naming the caches that exist.
+const CacheInfo& FindCache(const std::string& name);
 
 // A cache made ready for a model: what was asked for, what makes its policies, and what exactly is
 // in force, in words that two runs can be compared by.

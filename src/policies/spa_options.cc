@@ -48,22 +48,25 @@ std::vector<double> ReadRatios(OptionReader& reader, const PolicyContext& contex
   // A measured profile gives the shape of the bell. How much is spent stays the published peak: at
   // the paper's tau a model that drifts little would get next to nothing.
   Budget budget = ChooseBudget(reader, *context.file, preset.stored_profile);
-  const auto uniform = reader.OptionalNumber("rho", kLeast, 1.0);
+  const auto uniform = reader.OptionalNumber("rho");
   const double floor =
-      reader.Number("rho-min", reference ? published.spa_floor_ratio : 0.0, 0.0, 1.0);
+      reader.Number("rho-min", reference ? published.spa_floor_ratio : 0.0);
   // The authors' Dream scripts scale the published peak of 0.30 to 0.25.
   const double peak = reader.Number(
-      "rho-peak", reference ? 0.25 : PublishedBudget(config).peak_ratio, kLeast, 1.0);
+      "rho-peak", reference ? 0.25 : PublishedBudget(config).peak_ratio);
   const double scale = peak / budget.peak_ratio;  // the edges follow the peak unless given
   budget.first_ratio =
-      reader.Number("rho-first", std::max(kLeast, budget.first_ratio * scale), kLeast, 1.0);
+      reader.Number("rho-first", std::max(kLeast, budget.first_ratio * scale));
   budget.last_ratio =
-      reader.Number("rho-last", std::max(kLeast, budget.last_ratio * scale), kLeast, 1.0);
-  const auto layers = static_cast<double>(config.num_layers);
-  if (reference && !config.spa_budget && !reader.Text("profile")) {
-    budget.peak_layer = published.spa_reference_peak_depth * layers;
+      reader.Number("rho-last", std::max(kLeast, budget.last_ratio * scale));
+  if (reference && !config.spa_budget && reader.Text("profile", "").empty()) {
+    budget.peak_layer = published.spa_reference_peak_depth * static_cast<double>(config.num_layers);
   }
-  budget.peak_layer = reader.Number("peak-layer", budget.peak_layer, 1.0, layers);
+  budget.peak_layer = reader.Number("peak-layer", budget.peak_layer);
+  if (budget.peak_layer > static_cast<double>(config.num_layers)) {
+    throw Error("the spa option peak-layer={} is beyond the model's {} layers", budget.peak_layer,
+                config.num_layers);
+  }
   budget.peak_ratio = peak;
   std::vector<double> ratios;
   if (uniform) {
@@ -81,32 +84,27 @@ std::vector<double> ReadRatios(OptionReader& reader, const PolicyContext& contex
 
 SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   const ModelConfig& config = context.file->config();
-  std::vector<std::string> names;
-  for (const Preset& preset : kPresets) names.emplace_back(preset.name);
-  const Preset& preset = kPresets[reader.Choice("preset", 0, names)];
+  const Preset& preset = kPresets[reader.Choice("preset", 0)];
   const CacheDefaults& published = config.cache;
   SpaOptions o;
-  o.identifier = static_cast<Identifier>(reader.Choice(
-      "identifier", 0,
-      {"singular", "value", "key", "query", "attn-input", "attn-output", "changed", "random",
-       "age", "local"}));
-  o.rank = reader.Count("rank", DefaultProxyRank(config), 1, MaxProxyRank(config));
-  o.form = reader.Choice("form", 0, {"update", "output"}) == 0 ? Reuse::kUpdate : Reuse::kOutput;
-  o.scope =
-      static_cast<Scope>(reader.Choice("scope", Index(preset.scope), {"gen", "all", "reach"}));
-  o.first_layer = static_cast<FirstLayer>(
-      reader.Choice("first-layer", Index(preset.first_layer), {"attention", "dense", "proxy"}));
-  o.overwrite_proxy =
-      reader.Choice("proxy", Index(preset.overwrite_proxy), {"scatter", "overwrite"}) == 1;
-  o.full_kv = reader.Choice("kv", Index(preset.full_kv), {"sparse", "full"}) == 1;
+  o.identifier = static_cast<Identifier>(reader.Choice("identifier", 0));
+  o.rank = reader.Count("rank", DefaultProxyRank(config));
+  if (o.rank > MaxProxyRank(config)) {
+    throw Error("the spa option rank={} is beyond the model's {}", o.rank, MaxProxyRank(config));
+  }
+  o.form = reader.Choice("form", 0) == 0 ? Reuse::kUpdate : Reuse::kOutput;
+  o.scope = static_cast<Scope>(reader.Choice("scope", Index(preset.scope)));
+  o.first_layer = static_cast<FirstLayer>(reader.Choice("first-layer", Index(preset.first_layer)));
+  o.overwrite_proxy = reader.Choice("proxy", Index(preset.overwrite_proxy)) == 1;
+  o.full_kv = reader.Choice("kv", Index(preset.full_kv)) == 1;
   o.focus = reader.Flag("focus", preset.focus);
   o.per_token = preset.per_token;
   o.warmup = preset.warmup ? published.spa_reference_warmup : 0;
-  o.refresh_prompt = reader.Count(
-      "refresh-prompt", preset.refresh_prompt ? published.spa_prompt_interval : 0, 0, 1 << 20);
-  o.refresh_gen = reader.Count(
-      "refresh-gen", preset.refresh_gen ? published.spa_gen_interval : 0, 0, 1 << 20);
-  o.refresh_drift = reader.Number("refresh-drift", 0.0, 0.0, 1e9);
+  o.refresh_prompt =
+      reader.Count("refresh-prompt", preset.refresh_prompt ? published.spa_prompt_interval : 0);
+  o.refresh_gen =
+      reader.Count("refresh-gen", preset.refresh_gen ? published.spa_gen_interval : 0);
+  o.refresh_drift = reader.Number("refresh-drift", 0.0);
   o.ratios = ReadRatios(reader, context, preset, o.first_layer);
   return o;
 }
@@ -130,11 +128,51 @@ PackedMatrix FoldGain(const Mat<float>& projection, const std::vector<float>& ga
 
 }  // namespace
 
+std::vector<OptionInfo> SpaOptionTable() {
+  std::vector<std::string> presets;
+  for (const Preset& preset : kPresets) presets.emplace_back(preset.name);
+  constexpr double kLeast = 1e-4;
+  return {
+      OptionInfo::Choice("preset", presets, "default",
+                         "Ours, the paper's algorithm as printed, or the authors' code"),
+      OptionInfo::Choice("identifier",
+                         {"singular", "value", "key", "query", "attn-input", "attn-output",
+                          "changed", "random", "age", "local"},
+                         "singular",
+                         "What tells that a row drifted; the last four are controls"),
+      OptionInfo::Count("rank", 1, 1 << 16, "by model", "Rank of the singular proxy"),
+      OptionInfo::Number("rho", kLeast, 1, "the bell", "The same budget in every layer"),
+      OptionInfo::Number("rho-peak", kLeast, 1, "by model", "Budget of the peak layer"),
+      OptionInfo::Number("rho-first", kLeast, 1, "by model", "Budget of the first layer"),
+      OptionInfo::Number("rho-last", kLeast, 1, "by model", "Budget of the last layer"),
+      OptionInfo::Number("rho-min", 0, 1, "by preset", "No layer gets less"),
+      OptionInfo::Number("peak-layer", 1, 1024, "by model", "The peak's layer, counted from 1"),
+      OptionInfo::Text("profile", "auto",
+                       "Shape of the bell: auto (what spa profile stored), off, or a file"),
+      OptionInfo::Choice("scope", {"gen", "all", "reach"}, "by preset",
+                         "Who competes: the answer, all rows, the answer up to the block's end"),
+      OptionInfo::Choice("first-layer", {"attention", "dense", "proxy"}, "by preset",
+                         "How the first layer's rows are chosen"),
+      OptionInfo::Flag("focus", "by preset", "Rows that are read and rows just settled go first"),
+      OptionInfo::Choice("form", {"update", "output"}, "update",
+                         "What other rows reuse: update (code) or output (paper, literally)"),
+      OptionInfo::Choice("proxy", {"scatter", "overwrite"}, "by preset",
+                         "Compare with the last recomputation or with the last step"),
+      OptionInfo::Choice("kv", {"sparse", "full"}, "by preset",
+                         "Keys and values of recomputed rows or of all in scope"),
+      OptionInfo::Count("refresh-prompt", 0, 1 << 20, "by preset",
+                        "Recompute everything every so many steps; 0: never"),
+      OptionInfo::Count("refresh-gen", 0, 1 << 20, "by preset",
+                        "Recompute the scope every so many steps; 0: never"),
+      OptionInfo::Number("refresh-drift", 0, 1e9, "0",
+                         "Recompute the scope when this much drift was left behind; 0: never"),
+  };
+}
+
 std::shared_ptr<const SpaModel> PrepareSpa(OptionReader& reader, const PolicyContext& context) {
   const ModelConfig& config = context.file->config();
   auto model = std::make_shared<SpaModel>();
   model->options = ReadOptions(reader, context);
-  reader.Finish();  // before the proxies: a wrong option should not cost a minute
   if (model->options.identifier != Identifier::kSingular) return model;
   const size_t rank = model->options.rank;
   if (config.num_layers * config.kv_dim() * config.model_dim > context.max_proxy_weights &&

@@ -58,6 +58,8 @@ struct SpaOptions {
   bool per_token = false;        // the budget is that of a step that settles one token
 };
 
+std::vector<OptionInfo> SpaOptionTable();
+
 struct SpaModel;
 
 // Reads the options, then loads or computes the singular proxies.

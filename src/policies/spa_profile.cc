@@ -47,7 +47,7 @@ Budget ReadProfile(const std::filesystem::path& path, const ModelFile& file) {
 }
 
 Budget ChooseBudget(OptionReader& reader, const ModelFile& file, bool use_stored) {
-  const std::string choice = reader.Text("profile").value_or("auto");
+  const std::string choice = reader.Text("profile", "auto");
   if (choice == "off") return PublishedBudget(file.config());
   if (choice != "auto") return ReadProfile(choice, file);
   const std::filesystem::path stored = ProfilePath(file);

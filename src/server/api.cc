@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "decode/option_table.h"
 
 namespace spa {
 namespace {
@@ -252,17 +253,17 @@ CacheSpec ReadCache(Fields& fields, const CacheSpec& standard) {
   return spec;
 }
 
-// A given one, or none if nothing is drawn, or one that nobody can foresee.
-std::optional<uint64_t> ReadSeed(Fields& fields, double temperature) {
+// A sampled request without a seed gets a random one, which its statistics tell.
+std::optional<std::string> ReadSeed(Fields& fields, bool sampled) {
   const Json* seed = fields.Find("seed");
   if (seed == nullptr) {
-    if (temperature == 0.0) return {};
+    if (!sampled) return {};
     thread_local std::mt19937_64 random{std::random_device{}()};
-    return random() >> 11;  // exact in any JSON reader
+    return fmt::format("{}", random() >> 11);  // exact in any JSON reader
   }
-  if (seed->is_number_unsigned()) return seed->get<uint64_t>();
   if (!seed->is_number_integer()) Refuse("seed", "'seed' must be a whole number of 64 bits");
-  return static_cast<uint64_t>(seed->get<int64_t>());
+  if (seed->is_number_unsigned()) return seed->dump();
+  return fmt::format("{}", static_cast<uint64_t>(seed->get<int64_t>()));
 }
 
 // The fields of DecodeOptions. `max_tokens` is set to the tokens the client wants at most; who does
@@ -280,23 +281,30 @@ DecodeOptions ReadDecode(Fields& fields, const Engine& engine, const ApiLimits& 
   if (blocks) room = room / standard.block_length * standard.block_length;
   const size_t usual = std::min({standard.gen_length, most, room > 0 ? room : context});
   *max_tokens = first.value_or(second.value_or(usual));
-  choices.block_length = fields.Count("block_length", 1, *max_tokens);
   // The canvas has whole blocks; what is too much is not returned.
-  const size_t block = choices.block_length.value_or(blocks ? standard.block_length : *max_tokens);
-  choices.gen_length = (*max_tokens + block - 1) / block * block;
-  choices.block_length = std::min(block, *choices.gen_length);
-  choices.steps = fields.Count("steps", 1, *choices.gen_length);
-  choices.order = fields.OneOf("remasking", OrderNames());
-  if (const auto alg = fields.OneOf("alg", OrderNames())) choices.order = alg;
-  choices.temperature = fields.Number("temperature", 0.0, 100.0);
-  choices.top_p = fields.Number("top_p", 0.0, 1.0);
-  choices.top_k = fields.Count("top_k", 0, 1u << 30);
-  choices.order_temperature = fields.Number("alg_temp", 0.0, 100.0);
-  choices.cfg_scale = fields.Number("cfg_scale", 0.0, 100.0);
-  choices.threshold = fields.Number("threshold", 0.0, 1.0);
-  choices.factor = fields.Number("threshold_factor", 0.0, 100.0);
-  choices.eos_rule = fields.OneOf("eos", EosRuleNames());
-  choices.seed = ReadSeed(fields, choices.temperature.value_or(standard.temperature));
+  const size_t block = fields.Count("block_length", 1, *max_tokens)
+                           .value_or(blocks ? standard.block_length : *max_tokens);
+  const size_t gen_length = (*max_tokens + block - 1) / block * block;
+  choices.Set("gen-length", fmt::format("{}", gen_length));
+  choices.Set("block-length", fmt::format("{}", std::min(block, gen_length)));
+  for (const DecodeOption& option : DecodeOptionTable()) {
+    const std::string& name = option.info.name;
+    if (name == "gen-length" || name == "block-length" || name == "seed") continue;
+    for (std::string field : {name, option.info.alias}) {
+      std::ranges::replace(field, '-', '_');
+      const Json* value = field.empty() ? nullptr : fields.Find(field);
+      if (value == nullptr) continue;
+      try {
+        choices.Set(name, value->is_string() ? value->get<std::string>() : value->dump());
+      } catch (const Error&) {
+        Refuse(field, fmt::format("'{}' must be {}", field, option.info.Expected()));
+      }
+    }
+  }
+  const Json* temperature = fields.Find("temperature");
+  const bool sampled =
+      temperature != nullptr ? temperature->get<double>() > 0.0 : standard.temperature > 0.0;
+  if (const auto seed = ReadSeed(fields, sampled)) choices.Set("seed", *seed);
   try {
     return choices.Resolve(engine);
   } catch (const Error& error) {

@@ -52,6 +52,10 @@ void AddressAndPort(const sockaddr_storage& address, std::string& ip, int& port)
 // How often a wait looks whether the server closes.
 constexpr int kSliceMs = 200;
 
+// cpp-httplib asks a stream whether it can be written with is_writable() up to 0.19 and with
+// wait_writable() after that, and knows duration() since 0.19. All of them are defined here and
+// none is marked `override`, so that one class fits every release.
+// NOLINTBEGIN(modernize-use-override)
 class Connection : public httplib::Stream {
  public:
   Connection(int socket, const ListenerLimits& limits, const std::atomic<bool>& closing)
@@ -59,7 +63,8 @@ class Connection : public httplib::Stream {
 
   // A new request begins: its time and size count from here.
   void BeginRequest() {
-    read_until_ = Clock::now() + limits_.read_time;
+    begun_ = Clock::now();
+    read_until_ = begun_ + limits_.read_time;
     bytes_left_ = limits_.head_bytes;
     keep_open_ = false;
   }
@@ -67,11 +72,13 @@ class Connection : public httplib::Stream {
   void KeepOpen() { keep_open_ = true; }
   bool keep_open() const { return keep_open_; }
 
-  bool is_readable() const override { return Poll(socket_, POLLIN, 0); }
+  bool is_readable() const { return Poll(socket_, POLLIN, 0); }
+  bool wait_readable() const { return begin_ != end_ || Wait(POLLIN, read_until_); }
   // The library gives up on a stream that is not writable; write() gives a slow reader its time.
-  bool is_writable() const override { return !PeerGone(socket_); }
+  bool is_writable() const { return !PeerGone(socket_); }
+  bool wait_writable() const { return !PeerGone(socket_); }
 
-  ssize_t read(char* data, size_t size) override {
+  ssize_t read(char* data, size_t size) {
     // The parser reads byte by byte; the socket is read in larger pieces.
     if (begin_ == end_) {
       if (bytes_left_ == 0 || !Wait(POLLIN, read_until_)) return -1;
@@ -86,38 +93,39 @@ class Connection : public httplib::Stream {
     begin_ += count;
     return static_cast<ssize_t>(count);
   }
-  ssize_t write(const char* data, size_t size) override {
+  ssize_t write(const char* data, size_t size) {
     const auto until = Clock::now() + limits_.write_time;
     size_t sent = 0;
     while (sent < size) {
       if (!Wait(POLLOUT, until)) return -1;
-      const ssize_t count =
-          send(socket_, data + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      const ssize_t count = send(socket_, data + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return -1;
       sent += static_cast<size_t>(std::max<ssize_t>(count, 0));
     }
     return static_cast<ssize_t>(size);
   }
-  void get_remote_ip_and_port(std::string& ip, int& port) const override {
+  void get_remote_ip_and_port(std::string& ip, int& port) const {
     sockaddr_storage address{};
     socklen_t length = sizeof address;
     if (getpeername(socket_, reinterpret_cast<sockaddr*>(&address), &length) == 0) {
       AddressAndPort(address, ip, port);
     }
   }
-  void get_local_ip_and_port(std::string& ip, int& port) const override {
+  void get_local_ip_and_port(std::string& ip, int& port) const {
     sockaddr_storage address{};
     socklen_t length = sizeof address;
     if (getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length) == 0) {
       AddressAndPort(address, ip, port);
     }
   }
-  socket_t socket() const override { return socket_; }
+  socket_t socket() const { return socket_; }
+  // In milliseconds, since the request began.
+  time_t duration() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun_).count();
+  }
 
   // Waits for the first byte of a request.
-  bool WaitForRequest() {
-    return begin_ != end_ || Wait(POLLIN, Clock::now() + limits_.idle_time);
-  }
+  bool WaitForRequest() { return begin_ != end_ || Wait(POLLIN, Clock::now() + limits_.idle_time); }
   bool Gone() const { return PeerGone(socket_); }
 
   // Ends our side and reads what the peer still sends for a moment: closing at once would take an
@@ -143,12 +151,13 @@ class Connection : public httplib::Stream {
   int socket_;
   const ListenerLimits& limits_;
   const std::atomic<bool>& closing_;
-  Clock::time_point read_until_;
+  Clock::time_point begun_, read_until_;
   size_t bytes_left_ = 0;
   bool keep_open_ = false;
   char buffer_[4096];
   size_t begin_ = 0, end_ = 0;
 };
+// NOLINTEND(modernize-use-override)
 
 // The library runs a connection on one thread from its first byte to its last.
 thread_local Connection* current = nullptr;
@@ -197,6 +206,21 @@ void Listener::KeepOpen() {
   if (current != nullptr) current->KeepOpen();
 }
 
+template <typename Self>
+bool Listener::Process(Self& self, httplib::Stream& stream, bool& closed) {
+  const std::function<void(httplib::Request&)> setup;
+  if constexpr (requires { self.process_request(stream, false, closed, setup); }) {
+    return self.process_request(stream, self.closing_, closed, setup);  // up to 0.17
+  } else {
+    std::string remote_ip, local_ip;
+    int remote_port = 0, local_port = 0;
+    stream.get_remote_ip_and_port(remote_ip, remote_port);
+    stream.get_local_ip_and_port(local_ip, local_port);
+    return self.process_request(stream, remote_ip, remote_port, local_ip, local_port, self.closing_,
+                                closed, setup);
+  }
+}
+
 bool Listener::process_and_close_socket(socket_t socket) {
   Connection connection(socket, limits_, closing_);
   current = &connection;
@@ -205,7 +229,7 @@ bool Listener::process_and_close_socket(socket_t socket) {
     if (!connection.WaitForRequest()) break;
     connection.BeginRequest();
     if (on_request) on_request();
-    served = process_request(connection, closing_, closed, {});
+    served = Process(*this, connection, closed);
   } while (served && !closed && connection.keep_open() && !closing_);
   current = nullptr;
   connection.Close();

@@ -12,12 +12,12 @@
 namespace spa {
 
 struct ListenerLimits {
-  size_t connections = 128;              // served at a time; more wait
+  size_t connections = 128;  // served at a time; more wait
   size_t body_bytes = 8 << 20;
   size_t head_bytes = 64 << 10;
-  std::chrono::seconds read_time{30};    // for a whole request
-  std::chrono::seconds idle_time{5};     // before a connection's next request: it holds a thread
-  std::chrono::seconds write_time{30};   // for a client that does not read
+  std::chrono::seconds read_time{30};   // for a whole request
+  std::chrono::seconds idle_time{5};    // before a connection's next request: it holds a thread
+  std::chrono::seconds write_time{30};  // for a client that does not read
 };
 
 class Listener : public httplib::Server {
@@ -43,6 +43,10 @@ class Listener : public httplib::Server {
 
  private:
   bool process_and_close_socket(socket_t socket) override;
+  // process_request() has other parameters since cpp-httplib 0.18; a template compiles only the
+  // call that fits.
+  template <typename Self>
+  static bool Process(Self& self, httplib::Stream& stream, bool& closed);
 
   ListenerLimits limits_;
   std::atomic<bool> closing_{false};

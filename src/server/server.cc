@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "decode/option_table.h"
+#include "engine/option_reference.h"
 
 extern "C" {
 extern const char spa_embedded_page_begin[];
@@ -95,7 +97,8 @@ bool Finished(const Event& end) {
 // What an address is asked with; empty if there is none.
 std::string MethodOf(const std::string& path) {
   if (path == "/v1/chat/completions" || path == "/v1/completions") return "POST";
-  for (const char* page : {"/", "/health", "/v1/health", "/metrics", "/props", "/v1/models"}) {
+  for (const char* page : {"/", "/health", "/v1/health", "/metrics", "/props", "/v1/models",
+                           "/v1/options"}) {
     if (path == page) return "GET";
   }
   return "";
@@ -227,6 +230,9 @@ void Server::AddRoutes() {
   }
   get("/metrics", [this](const Request&, Response& out) {
     out.set_content(metrics_.Text(), "text/plain; version=0.0.4");
+  });
+  get("/v1/options", [](const Request&, Response& out) {
+    out.set_content(OptionsJson().dump(), "application/json");
   });
   get("/props", [this](const Request&, Response& out) {
     out.set_content(PropsBody(), "application/json");
@@ -475,7 +481,7 @@ void Server::Log(const Request& http, const Response& out) {
   const double seconds = std::chrono::duration<double>(Clock::now() - current.start).count();
   // Paths that do not exist must not fill the metrics.
   static const std::vector<std::string> kRoutes = {"/",          "/health",    "/v1/health",
-                                                   "/metrics",   "/props",     "/v1/models",
+                                                   "/metrics",   "/props",     "/v1/models", "/v1/options",
                                                    "/v1/completions", "/v1/chat/completions"};
   const bool known = std::ranges::find(kRoutes, http.path) != kRoutes.end();
   metrics_.CountRequest(known ? http.path : "other", out.status, seconds);
@@ -496,6 +502,10 @@ std::string Server::PropsBody() const {
     caches.push_back({{"name", info.name}, {"summary", info.summary}});
   }
   const DecodeOptions standard = engine_.DefaultDecodeOptions();
+  std::map<std::string, std::string> described;
+  for (const auto& [name, value] : DescribeDecodeOptions(standard)) described[name] = value;
+  std::vector<OptionInfo> infos;
+  for (const DecodeOption& option : DecodeOptionTable()) infos.push_back(option.info);
   const ModelConfig& config = engine_.config();
   const size_t most = options_.limits.max_tokens == 0 ? config.context_length
                                                       : options_.limits.max_tokens;
@@ -509,11 +519,11 @@ std::string Server::PropsBody() const {
       {"defaults",
        {{"max_tokens", std::min<size_t>(standard.gen_length, most)},
         {"block_length", standard.block_length},
-        {"remasking", DefaultOrderName(engine_)},
+        {"remasking", described.at("remasking")},
         {"temperature", standard.temperature},
         {"cache", options_.cache.name}}},
       {"caches", caches},
-      {"remasking", OrderNames()},
+      {"remasking", FindOption(infos, "remasking")->choices},
       {"limits",
        {{"max_tokens", most},
         {"parallel", options_.scheduler.parallel},

@@ -10,7 +10,7 @@
 #include "text/added_token_finder.h"
 #include "text/byte_pair_encoder.h"
 #include "text/pre_tokenizer.h"
-#include "text/tokenizer_files.h"
+#include "text/tokenizer_parts.h"
 #include "text/unicode.h"
 
 namespace spa {

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "base/error.h"
+
 namespace spa {
 
 RowSet::RowSet(std::vector<uint32_t> rows) : rows_(std::move(rows)) {
@@ -57,7 +59,8 @@ std::vector<uint32_t> RowSet::PlacesOf(const RowSet& subset) const {
   places.reserve(subset.size());
   size_t place = 0;
   for (const uint32_t row : subset) {
-    while (rows_[place] != row) ++place;
+    while (place < rows_.size() && rows_[place] < row) ++place;
+    SPA_CHECK(place < rows_.size() && rows_[place] == row);
     places.push_back(static_cast<uint32_t>(place));
   }
   return places;

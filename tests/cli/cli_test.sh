@@ -79,11 +79,11 @@ refused "text as a model" "text.gguf" "$spa" "${ask[@]}" -m "$work/text.gguf"
 refused "block that does not divide" "not a multiple" "$spa" generate -p hi -n 30 --block-length 8
 refused "steps that do not divide" "steps" "$spa" generate -p hi -n 32 --block-length 8 --steps 6
 refused "prompt and answer beyond the context" "context" "$spa" generate -p hi -n 4096 --block-length 4096
-refused "huge length" "context" "$spa" generate -p hi -n 1000000000000 --block-length 1000000000000
+refused "huge length" "whole number" "$spa" generate -p hi -n 1000000000000 --block-length 1000000000000
 refused "empty prompt" "empty" bash -c "'$spa' generate -f - < /dev/null"
 refused "unknown cache" "choose from" "$spa" "${ask[@]}" --cache nothing
 refused "unknown cache option" "it has" "$spa" "${ask[@]}" --cache spa --cache-opt rang=3
-refused "rank above the width" "between" "$spa" "${ask[@]}" --cache spa --cache-opt rank=1000
+refused "rank above the width" "beyond" "$spa" "${ask[@]}" --cache spa --cache-opt rank=1000
 refused "missing output folder" "cannot write" "$spa" quantize "$model" "$work/no/out.gguf" Q8_0
 refused "unknown type" "choose from" "$spa" quantize "$model" "$work/x.gguf" Q3_K
 refused "wrong ids" "not a token id" bash -c "echo '1 two' > '$work/bad'; '$spa' logits --ids '$work/bad' --out '$work/o'"

@@ -252,12 +252,13 @@ TEST_F(EvalTest, ResumedRunRepeatsNothing) {
   Evaluate(engine, alone);
   const SampleFile a(options.samples, third.settings);
   const SampleFile b(alone.samples, Evaluate(engine, alone).settings);
+  ASSERT_EQ(a.finished().size(), 3u);
+  ASSERT_EQ(b.finished().size(), 3u);
   for (const Sample& x : a.finished()) {
-    for (const Sample& y : b.finished()) {
-      if (x.id == y.id) {
-        EXPECT_EQ(x.ids, y.ids);
-      }
-    }
+    const auto same = std::ranges::find(b.finished(), x.id, &Sample::id);
+    ASSERT_NE(same, b.finished().end()) << x.id;
+    EXPECT_EQ(x.ids.size(), 32u);
+    EXPECT_EQ(x.ids, same->ids);
   }
 }
 

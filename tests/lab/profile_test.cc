@@ -64,7 +64,7 @@ class ProfileTest : public testing::Test {
 
   static std::vector<double> Ratios(Engine& engine, const std::string& spec) {
     const CacheSpec parsed = ParseCacheSpec(spec);
-    OptionReader reader(parsed);
+    OptionReader reader(parsed, SpaOptionTable());
     return PrepareSpa(reader, engine.policy_context())->options.ratios;
   }
 

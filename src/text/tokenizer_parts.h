@@ -1,5 +1,6 @@
-// Reads tokenizer files - GGUF metadata, tokenizer.json, or vocab.json with merges.txt - into one
-// form, refusing what this engine does not implement. Internal to the tokenizer.
+// A tokenizer as its files spell it: GGUF metadata (tokenizer_gguf.cc), tokenizer.json, or
+// vocab.json with merges.txt (tokenizer_hf.cc). The readers bring all into one form and refuse what
+// this engine does not implement. Internal to the tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 
 namespace spa {
 
-// A tokenizer as its files spell it. Texts are views: into `storage`, `mapped`, or the GgufFile it
+// Texts are views: into `storage`, `mapped`, or the GgufFile it
 // came from, which must outlive this.
 struct TokenizerParts {
   struct Token {
@@ -50,5 +51,12 @@ TokenizerParts PartsFromJson(std::string_view tokenizer_json, const std::string&
 // The `tokenizer.ggml.pre` name that makes PartsFromGguf choose these settings; nullopt if no name
 // does.
 std::optional<std::string> PreTokenizerName(size_t max_digits, bool nfc, bool ignore_merges);
+
+// The two tokens of a merge, which files write with one space between; nullopt if it is not so.
+std::optional<std::pair<std::string_view, std::string_view>> SplitMerge(std::string_view merge);
+
+// Whatever the files say of its kind, the mask is a control token: nothing typed becomes it, and
+// it is never shown.
+void MakeMaskControl(TokenizerParts* parts);
 
 }  // namespace spa

@@ -1,193 +1,19 @@
-#include "text/tokenizer_files.h"
-
+// The tokenizer in a published folder: tokenizer.json, or vocab.json with merges.txt, and the small
+// files around them.
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"
 #include "file/quoted.h"
 #include "text/pre_tokenizer.h"
+#include "text/tokenizer_json.h"
+#include "text/tokenizer_parts.h"
 
 namespace spa {
-
 namespace {
 
 using Json = nlohmann::json;
-
-// Where a tokenizer's long lists are in a JSON file.
-enum class JsonLayout {
-  kPlain,          // none: everything is wanted as a document
-  kTokenizerJson,  // /model/vocab and /model/merges
-  kVocabJson,      // the whole file is the vocabulary
-};
-
-// Builds a document from SAX events, except for the vocabulary and the merges: a document of
-// several hundred thousand small strings would take longer to build than the tokenizer itself.
-class JsonLoader : public nlohmann::json_sax<Json> {
- public:
-  // `parts` receives vocabulary and merges; its storage must have room for them without moving.
-  JsonLoader(JsonLayout layout, const std::string& name, TokenizerParts* parts)
-      : layout_(layout), name_(name), parts_(parts) {}
-
-  Json Take() { return std::move(root_); }
-
-  bool null() override { return Value(nullptr); }
-  bool boolean(bool value) override { return Value(value); }
-  bool number_integer(number_integer_t value) override {
-    return list_ == List::kVocab ? AddToken(value) : Value(value);
-  }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (list_ != List::kVocab) return Value(value);
-    return AddToken(static_cast<int64_t>(std::min<uint64_t>(value, INT64_MAX)));
-  }
-  bool number_float(number_float_t value, const string_t&) override { return Value(value); }
-  bool string(string_t& value) override {
-    if (list_ == List::kMerges) {
-      const size_t space = value.find(' ');
-      if (space == std::string::npos || value.find(' ', space + 1) != std::string::npos) {
-        throw Error("{}: merge {} is {}, not two tokens with a space between", name_,
-                    parts_->merges.size(), Quoted(value));
-      }
-      parts_->merges.emplace_back(Store(std::string_view(value).substr(0, space)),
-                                  Store(std::string_view(value).substr(space + 1)));
-      return true;
-    }
-    if (list_ == List::kMergePair) {
-      if (pair_length_ < pair_.size()) pair_[pair_length_] = Store(value);
-      ++pair_length_;
-      return true;
-    }
-    return Value(std::move(value));
-  }
-  bool binary(binary_t&) override { return Value(nullptr); }  // not in JSON text
-
-  bool start_object(size_t) override {
-    const bool is_vocab = (layout_ == JsonLayout::kVocabJson && open_.empty()) ||
-                          (in_model_ && open_.size() == 2 && key_ == "vocab");
-    if (is_vocab && list_ == List::kNone) {
-      list_ = List::kVocab;
-      return true;
-    }
-    if (layout_ == JsonLayout::kTokenizerJson && open_.size() == 1 && key_ == "model") {
-      in_model_ = true;
-    }
-    return Open(Json::object());
-  }
-  bool key(string_t& value) override {
-    if (list_ == List::kVocab) {
-      vocab_text_ = Store(value);
-    } else {
-      key_ = std::move(value);
-    }
-    return true;
-  }
-  bool end_object() override {
-    if (list_ == List::kVocab) {
-      list_ = List::kNone;
-      return true;
-    }
-    open_.pop_back();
-    if (open_.size() < 2) in_model_ = false;
-    return true;
-  }
-  bool start_array(size_t) override {
-    if (in_model_ && open_.size() == 2 && key_ == "merges" && list_ == List::kNone) {
-      list_ = List::kMerges;
-      return true;
-    }
-    if (list_ == List::kMerges) {
-      list_ = List::kMergePair;
-      pair_length_ = 0;
-      return true;
-    }
-    return Open(Json::array());
-  }
-  bool end_array() override {
-    if (list_ == List::kMerges) {
-      list_ = List::kNone;
-    } else if (list_ == List::kMergePair) {
-      if (pair_length_ != pair_.size()) {
-        throw Error("{}: merge {} has {} tokens instead of 2", name_, parts_->merges.size(),
-                    pair_length_);
-      }
-      parts_->merges.emplace_back(pair_[0], pair_[1]);
-      list_ = List::kMerges;
-    } else {
-      open_.pop_back();
-    }
-    return true;
-  }
-  bool parse_error(size_t position, const std::string&, const Json::exception&) override {
-    throw Error("{}: damaged JSON at byte {}", name_, position);
-  }
-
- private:
-  enum class List { kNone, kVocab, kMerges, kMergePair };
-
-  std::string_view Store(std::string_view text) {
-    std::string& storage = parts_->storage;
-    SPA_CHECK(storage.size() + text.size() <= storage.capacity());
-    const size_t begin = storage.size();
-    storage += text;
-    return std::string_view(storage).substr(begin);
-  }
-  bool AddToken(int64_t id) {
-    parts_->vocab.push_back({id, vocab_text_});
-    return true;
-  }
-  Json* Insert(Json value) {
-    if (list_ == List::kVocab) {
-      throw Error("{}: the id of {} is not an integer", name_, Quoted(vocab_text_));
-    }
-    if (list_ != List::kNone) {
-      throw Error("{}: merge {} is not two tokens", name_, parts_->merges.size());
-    }
-    if (open_.empty()) {
-      root_ = std::move(value);
-      return &root_;
-    }
-    Json& parent = *open_.back();
-    if (parent.is_array()) {
-      parent.push_back(std::move(value));
-      return &parent.back();
-    }
-    return &(parent[key_] = std::move(value));
-  }
-  bool Value(Json value) {
-    Insert(std::move(value));
-    return true;
-  }
-  bool Open(Json container) {
-    constexpr size_t kDeepest = 64;  // tokenizer files nest less than 10 deep
-    if (open_.size() >= kDeepest) throw Error("{}: JSON nested too deeply", name_);
-    open_.push_back(Insert(std::move(container)));
-    return true;
-  }
-
-  const JsonLayout layout_;
-  const std::string& name_;
-  TokenizerParts* const parts_;
-  Json root_;
-  std::vector<Json*> open_;  // containers around the current position
-  std::string key_;          // of the value that comes next, in the innermost object
-  bool in_model_ = false;
-  List list_ = List::kNone;
-  std::string_view vocab_text_;
-  std::array<std::string_view, 2> pair_;
-  size_t pair_length_ = 0;
-};
-
-Json LoadJson(std::string_view text, const std::string& name, JsonLayout layout,
-              TokenizerParts* parts) {
-  if (layout != JsonLayout::kPlain) {
-    // Strings in JSON are never shorter than what they stand for, so nothing moves.
-    parts->storage.reserve(parts->storage.size() + text.size());
-  }
-  JsonLoader loader(layout, name, parts);
-  Json::sax_parse(text.begin(), text.end(), &loader);
-  return loader.Take();
-}
 
 std::string_view View(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -202,7 +28,7 @@ bool IsFile(const std::filesystem::path& path) {
 Json LoadObject(const std::filesystem::path& path) {
   if (!IsFile(path)) return Json::object();
   const MappedFile file(path);
-  Json document = LoadJson(View(file), path.string(), JsonLayout::kPlain, nullptr);
+  Json document = LoadTokenizerJson(View(file), path.string(), JsonLayout::kPlain, nullptr);
   if (!document.is_object()) throw Error("{} is not a JSON object", path.string());
   return document;
 }
@@ -322,7 +148,7 @@ void ReadModel(const Json* model, const std::string& name, TokenizerParts* parts
 }
 
 void ReadTokenizerJson(std::string_view text, const std::string& name, TokenizerParts* parts) {
-  const Json document = LoadJson(text, name, JsonLayout::kTokenizerJson, parts);
+  const Json document = LoadTokenizerJson(text, name, JsonLayout::kTokenizerJson, parts);
   if (!document.is_object()) throw Error("{} is not a JSON object", name);
   ReadModel(Member(document, "model"), name, parts);
   ReadNormalizer(Member(document, "normalizer"), name, parts);
@@ -349,11 +175,9 @@ void ReadMergesText(std::string_view text, const std::string& name, TokenizerPar
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || line.starts_with("#version")) continue;
-    const size_t space = line.find(' ');
-    if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-      throw Error("{}: {} is not two tokens with a space between", name, Quoted(line));
-    }
-    parts->merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+    const auto pair = SplitMerge(line);
+    if (!pair) throw Error("{}: {} is not two tokens with a space between", name, Quoted(line));
+    parts->merges.push_back(*pair);
   }
 }
 
@@ -385,135 +209,7 @@ std::optional<int64_t> SpecialId(const std::vector<const Json*>& objects, const 
   return std::nullopt;
 }
 
-// Whatever the files say of its kind, the mask is a control token: nothing typed becomes it, and
-// it is never shown.
-void MakeMaskControl(TokenizerParts* parts) {
-  if (!parts->mask) return;
-  for (auto& token : parts->added) {
-    if (token.id != *parts->mask) continue;
-    token.control = true;
-    return;
-  }
-  const auto entry = std::find_if(parts->vocab.begin(), parts->vocab.end(),
-                                  [&](const auto& token) { return token.id == *parts->mask; });
-  if (entry == parts->vocab.end()) return;
-  parts->added.push_back({entry->id, std::string(entry->text), true});
-  parts->vocab.erase(entry);
-}
-
-struct PreTokenizer {
-  std::string_view name;  // tokenizer.ggml.pre
-  size_t max_digits;
-  bool nfc;
-  bool ignore_merges;
-};
-
-// GGUF has no field for the normalizer: the name implies it. Qwen2's and Dream's own tokenizers
-// compose (NFC), although llama.cpp does not; LLaDA's family and Llama 3 leave text as it is.
-// When settings are turned into a name, the first line that has them wins.
-constexpr PreTokenizer kPreTokenizers[] = {
-    {"qwen2", 1, true, false},        {"bailingmoe", 1, false, false},
-    {"bailingmoe2", 1, false, false}, {"llada-moe", 1, false, false},
-    {"llama-bpe", 3, false, true},    {"llama3", 3, false, true},
-    {"llama-v3", 3, false, true},
-};
-
 }  // namespace
-
-std::optional<std::string> PreTokenizerName(size_t max_digits, bool nfc, bool ignore_merges) {
-  for (const PreTokenizer& pre : kPreTokenizers) {
-    if (pre.max_digits == max_digits && pre.nfc == nfc && pre.ignore_merges == ignore_merges) {
-      return std::string(pre.name);
-    }
-  }
-  return std::nullopt;
-}
-
-TokenizerParts PartsFromGguf(const GgufFile& file) {
-  TokenizerParts parts;
-  const std::string* model = file.FindString("tokenizer.ggml.model");
-  if (model == nullptr) throw Error("{} contains no tokenizer", file.name());
-  if (*model != "gpt2") {
-    throw Error("{}: tokenizer model {} is not implemented (only gpt2, byte-level BPE)",
-                file.name(), Quoted(*model));
-  }
-  const std::string* pre_name = file.FindString("tokenizer.ggml.pre");
-  if (pre_name == nullptr) {
-    throw Error("{} does not say how its tokenizer splits text (tokenizer.ggml.pre)", file.name());
-  }
-  const auto* pre =
-      std::find_if(std::begin(kPreTokenizers), std::end(kPreTokenizers),
-                   [&](const PreTokenizer& known) { return known.name == *pre_name; });
-  if (pre == std::end(kPreTokenizers)) {
-    throw Error("{}: pre-tokenizer {} is not implemented", file.name(), Quoted(*pre_name));
-  }
-  parts.max_digits = pre->max_digits;
-  parts.nfc = pre->nfc;
-  parts.ignore_merges = pre->ignore_merges;
-
-  const std::vector<std::string>* tokens = file.FindStrings("tokenizer.ggml.tokens");
-  const std::vector<std::string>* merges = file.FindStrings("tokenizer.ggml.merges");
-  if (tokens == nullptr || merges == nullptr) {
-    throw Error("{}: the tokenizer has no {}", file.name(),
-                tokens == nullptr ? "tokens" : "merges");
-  }
-  std::vector<int64_t> types;
-  if (const GgufValue* value = file.FindValue("tokenizer.ggml.token_type"); value != nullptr) {
-    if (const auto* list = std::get_if<std::vector<int64_t>>(value)) types = *list;
-    if (const auto* list = std::get_if<std::vector<uint64_t>>(value)) {
-      types.assign(list->begin(), list->end());
-    }
-  }
-  if (types.size() != tokens->size()) {
-    throw Error("{}: {} tokens but {} token types", file.name(), tokens->size(), types.size());
-  }
-  parts.vocab.reserve(tokens->size());
-  for (size_t id = 0; id < tokens->size(); ++id) {
-    switch (types[id]) {
-      case 1:
-        parts.vocab.push_back({static_cast<int64_t>(id), (*tokens)[id]});
-        break;
-      case 2:  // unknown
-      case 3:  // control
-        parts.added.push_back({static_cast<int64_t>(id), (*tokens)[id], true});
-        break;
-      case 4:  // user-defined
-        parts.added.push_back({static_cast<int64_t>(id), (*tokens)[id], false});
-        // Merges may name it too. With whole words first this would let plain text become it.
-        if (!parts.ignore_merges) parts.vocab.push_back({static_cast<int64_t>(id), (*tokens)[id]});
-        break;
-      case 5:  // unused: a row of the embedding that no token has
-        break;
-      default:
-        throw Error("{}: token {} has the unknown type {}", file.name(), id, types[id]);
-    }
-  }
-  parts.merges.reserve(merges->size());
-  for (const std::string& merge : *merges) {
-    const size_t space = merge.find(' ');
-    if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos) {
-      throw Error("{}: merge {} is {}, not two tokens with a space between", file.name(),
-                  parts.merges.size(), Quoted(merge));
-    }
-    parts.merges.emplace_back(std::string_view(merge).substr(0, space),
-                              std::string_view(merge).substr(space + 1));
-  }
-  const auto find_id = [&](const char* key) -> std::optional<int64_t> {
-    const auto id = file.FindUint(key);
-    if (!id) return std::nullopt;
-    return static_cast<int64_t>(std::min<uint64_t>(*id, INT64_MAX));
-  };
-  parts.bos = find_id("tokenizer.ggml.bos_token_id");
-  parts.eos = find_id("tokenizer.ggml.eos_token_id");
-  parts.pad = find_id("tokenizer.ggml.padding_token_id");
-  parts.mask = find_id("tokenizer.ggml.mask_token_id");
-  parts.end_of_turn = find_id("tokenizer.ggml.eot_token_id");
-  if (const std::string* chat = file.FindString("tokenizer.chat_template")) {
-    parts.chat_template = *chat;
-  }
-  MakeMaskControl(&parts);
-  return parts;
-}
 
 TokenizerParts PartsFromJson(std::string_view tokenizer_json, const std::string& name) {
   TokenizerParts parts;
@@ -539,7 +235,8 @@ TokenizerParts PartsFromFolder(const std::filesystem::path& folder) {
     }
     parts.nfc = true;
     const MappedFile vocab(vocab_path);
-    if (!LoadJson(View(vocab), vocab_path.string(), JsonLayout::kVocabJson, &parts).is_null()) {
+    if (!LoadTokenizerJson(View(vocab), vocab_path.string(), JsonLayout::kVocabJson, &parts)
+             .is_null()) {
       throw Error("{} is not a JSON object", vocab_path.string());
     }
     parts.mapped = std::make_unique<MappedFile>(merges_path);

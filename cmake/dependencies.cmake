@@ -1,0 +1,43 @@
+# Finds every library first and then names all that are missing in one line.
+set(spa_missing "")
+
+function(spa_require found name)
+  if(NOT ${found})
+    set(spa_missing ${spa_missing} ${name} PARENT_SCOPE)
+  endif()
+endfunction()
+
+find_package(Threads REQUIRED)
+foreach(name hwy Eigen3 nlohmann_json CLI11 fmt)
+  find_package(${name} QUIET)
+  spa_require(${name}_FOUND ${name})
+endforeach()
+find_package(PkgConfig QUIET)
+spa_require(PKG_CONFIG_FOUND pkg-config)
+if(PKG_CONFIG_FOUND)
+  pkg_check_modules(HTTPLIB QUIET IMPORTED_TARGET cpp-httplib)
+  pkg_check_modules(LIBEDIT QUIET IMPORTED_TARGET libedit)
+  pkg_check_modules(UTF8PROC QUIET IMPORTED_TARGET libutf8proc)
+endif()
+spa_require(LIBEDIT_FOUND libedit)
+spa_require(UTF8PROC_FOUND libutf8proc)
+if(HTTPLIB_FOUND)
+  add_library(spa_httplib ALIAS PkgConfig::HTTPLIB)
+else()
+  # Installed by its own CMake files, cpp-httplib has no pkg-config file.
+  find_package(httplib QUIET)
+  spa_require(httplib_FOUND cpp-httplib)
+  if(httplib_FOUND)
+    add_library(spa_httplib ALIAS httplib::httplib)
+  endif()
+endif()
+if(SPA_TESTS)
+  find_package(GTest QUIET)
+  spa_require(GTest_FOUND GTest)
+endif()
+
+if(spa_missing)
+  execute_process(COMMAND ${PROJECT_SOURCE_DIR}/scripts/install_packages.sh --tell ${spa_missing}
+                  OUTPUT_VARIABLE line OUTPUT_STRIP_TRAILING_WHITESPACE)
+  message(FATAL_ERROR " ${line}")  # the space keeps it one line
+endif()

@@ -1,0 +1,116 @@
+#include "decode/option_table.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace spa {
+namespace {
+
+// LLaDA and Dream call the same order by different names; the first name of each is ours.
+constexpr std::pair<const char*, Order> kOrders[] = {
+    {"low_confidence", Order::kProbability}, {"maskgit_plus", Order::kProbability},
+    {"topk_margin", Order::kMargin},         {"entropy", Order::kEntropy},
+    {"random", Order::kRandom},              {"origin", Order::kRandom},
+    {"leftmost", Order::kLeftmost},
+};
+constexpr std::pair<const char*, EosRule> kEosRules[] = {
+    {"free", EosRule::kFree}, {"never", EosRule::kLogits}, {"last", EosRule::kConfidence}};
+
+template <typename T, size_t N>
+std::vector<std::string> Names(const std::pair<const char*, T> (&pairs)[N]) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : pairs) names.emplace_back(name);
+  return names;
+}
+
+template <typename T, size_t N>
+std::string NameOf(const std::pair<const char*, T> (&pairs)[N], T value) {
+  for (const auto& [name, other] : pairs) {
+    if (other == value) return name;
+  }
+  return "";
+}
+
+std::string Text(const std::optional<double>& value) {
+  return value ? fmt::format("{}", *value) : "off";
+}
+
+}  // namespace
+
+const std::vector<DecodeOption>& DecodeOptionTable() {
+  using O = DecodeOptions;
+  using V = OptionValue;
+  constexpr double kLong = 1 << 20;
+  static const std::vector<DecodeOption> table = {
+      {OptionInfo::Count("gen-length", 1, kLong, "the model's, else 128",
+                         "Length of the answer's canvas"),
+       [](const V& v, O& o) { o.gen_length = v.count(); },
+       [](const O& o) { return fmt::format("{}", o.gen_length); }},
+      {OptionInfo::Count("block-length", 1, kLong,
+                         "the model's, else 32 (LLaDA) or the whole canvas (Dream)",
+                         "Decode in blocks of this many tokens"),
+       [](const V& v, O& o) { o.block_length = v.count(); },
+       [](const O& o) { return fmt::format("{}", o.block_length); }},
+      {OptionInfo::Count("steps", 1, kLong, "one per token", "Denoising steps"),
+       [](const V& v, O& o) { o.steps = v.count(); },
+       [](const O& o) { return fmt::format("{}", o.steps); }},
+      {OptionInfo::Choice("remasking", Names(kOrders), "low_confidence (LLaDA), entropy (Dream)",
+                          "What is settled first")
+           .WithAlias("alg"),
+       [](const V& v, O& o) { o.order = kOrders[v.count()].second; },
+       [](const O& o) { return NameOf(kOrders, o.order); }},
+      {OptionInfo::Number("temperature", 0, 100, "0", "0 takes the most likely token"),
+       [](const V& v, O& o) { o.temperature = v.number; },
+       [](const O& o) { return fmt::format("{}", o.temperature); }},
+      {OptionInfo::Number("top-p", 1e-6, 1, "1", "Keep the most likely tokens up to this mass (Dream)"),
+       [](const V& v, O& o) { o.top_p = v.number; },
+       [](const O& o) { return fmt::format("{}", o.top_p); }},
+      {OptionInfo::Count("top-k", 0, 1 << 30, "0: all", "Keep the K most likely tokens (Dream)"),
+       [](const V& v, O& o) { o.top_k = v.count(); },
+       [](const O& o) { return fmt::format("{}", o.top_k); }},
+      {OptionInfo::Number("alg-temp", 0, 100, "0",
+                          "Draw the positions to settle at this temperature (Dream)"),
+       [](const V& v, O& o) { o.order_temperature = v.number; },
+       [](const O& o) { return fmt::format("{}", o.order_temperature); }},
+      {OptionInfo::Number("eps", 1e-9, 0.5, "0.001", "End of the time grid (Dream)"),
+       [](const V& v, O& o) { o.eps = v.number; },
+       [](const O& o) { return fmt::format("{}", o.eps); }},
+      {OptionInfo::Number("cfg-scale", 0, 100, "0: off",
+                          "Classifier-free guidance; doubles the work"),
+       [](const V& v, O& o) { o.cfg_scale = v.number; },
+       [](const O& o) { return fmt::format("{}", o.cfg_scale); }},
+      {OptionInfo::Number("threshold", 0, 1, "off",
+                          "Parallel decoding: settle every token at least this probable (try 0.9)"),
+       [](const V& v, O& o) { o.threshold = v.number; },
+       [](const O& o) { return Text(o.threshold); }},
+      {OptionInfo::Number("factor", 1e-6, 1e6, "off",
+                          "Parallel decoding by Fast-dLLM's factor rule (try 1)"),
+       [](const V& v, O& o) { o.factor = v.number; },
+       [](const O& o) { return Text(o.factor); }},
+      {OptionInfo::Choice("eos", Names(kEosRules), "free",
+                          "End tokens: free, never (chosen), last (settled)"),
+       [](const V& v, O& o) { o.eos_rule = kEosRules[v.count()].second; },
+       [](const O& o) { return NameOf(kEosRules, o.eos_rule); }},
+      {OptionInfo::Flag("early-stop", "on", "Stop when the answer has ended; off: the whole canvas"),
+       [](const V& v, O& o) { o.early_stop = v.flag(); },
+       [](const O& o) { return std::string(o.early_stop ? "on" : "off"); }},
+      {OptionInfo::Count("seed", 0, 18446744073709551615.0, "0", "Seed of all random choices"),
+       [](const V& v, O& o) { o.seed = v.whole; },
+       [](const O& o) { return fmt::format("{}", o.seed); }},
+  };
+  return table;
+}
+
+std::vector<std::pair<std::string, std::string>> DescribeDecodeOptions(
+    const DecodeOptions& options) {
+  std::vector<std::pair<std::string, std::string>> described = {
+      {"schedule", options.schedule == Schedule::kEvenSplit ? "even-split" : "time-grid"},
+      {"draw", options.draw == Draw::kGumbel ? "gumbel" : "filtered"}};
+  for (const DecodeOption& option : DecodeOptionTable()) {
+    described.emplace_back(option.info.name, option.get(options));
+  }
+  return described;
+}
+
+}  // namespace spa

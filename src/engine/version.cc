@@ -1,0 +1,3 @@
+#include "spa/version.h"
+
+const char* spa_version() { return SPA_VERSION_STRING; }
