@@ -98,7 +98,7 @@ void AddSynth(CommandLine& line) {
   Command command = line.Add(
       "synth", "Write a model of a true shape with random weights, for speed work");
   command.Add("out", flags->out, "GGUF file to write").Required();
-  command.Add("--shape", flags->shape, "llada-8b (default) or dream-7b");
+  command.Add("--shape", flags->shape, "A published model's shape (default llada-8b; a wrong name lists all)");
   command.Add("--type", flags->type, "Type of the matrices (default Q4_0)");
   command.Add("--layers", flags->layers, "Cut to this many layers (default: all)")
       .Between(1, 1024);

@@ -21,6 +21,47 @@ struct TypeTotal {
   uint64_t parameters = 0, bytes = 0;
 };
 
+std::vector<std::pair<std::string, uint64_t>> Numbers(const ModelConfig& config) {
+  std::vector<std::pair<std::string, uint64_t>> numbers = {
+      {"layers", config.num_layers},
+      {"width", config.model_dim},
+      {"heads", config.num_heads},
+      {"kv_heads", config.num_kv_heads},
+      {"head_size", config.head_dim},
+  };
+  const auto add = [&](const char* name, uint64_t value) { numbers.emplace_back(name, value); };
+  if (config.rope_dim != config.head_dim) add("rotating", config.rope_dim);
+  if (config.ffn_dim > 0) add("ffn_width", config.ffn_dim);
+  if (const ExpertConfig& experts = config.experts; experts.count > 0) {
+    add("experts", experts.count);
+    add("experts_used", experts.used);
+    add("expert_width", experts.dim);
+    if (experts.shared_dim > 0) add("shared_width", experts.shared_dim);
+    if (experts.first_dense_layers > 0) add("dense_layers", experts.first_dense_layers);
+  }
+  add("vocabulary", config.vocab_rows);
+  add("context", config.context_length);
+  add("mask_id", static_cast<uint64_t>(config.mask_id));
+  return numbers;
+}
+
+std::string AttentionText(const AttentionPattern& attention) {
+  if (attention.kind == AttentionKind::kFull) return "full";
+  return fmt::format("blocks of {}, counted from the {}", attention.block_length,
+                     attention.origin == BlockOrigin::kStart ? "start" : "prompt's end");
+}
+
+std::string RouterText(const ExpertConfig& experts) {
+  std::string text = experts.router == RouterKind::kSigmoid ? "sigmoid" : "softmax";
+  if (experts.bias) text += ", bias";
+  if (experts.groups > 1) {
+    text += fmt::format(", {} of {} groups", experts.groups_used, experts.groups);
+  }
+  if (experts.renormalise) text += ", renormalised";
+  if (experts.scale != 1.0) text += fmt::format(", times {}", experts.scale);
+  return text;
+}
+
 void Run(const Flags& flags) {
   const ModelFile model = flags.model.empty()
                               ? ModelFile::FromMemory(EmbeddedModel(), "the embedded model")
@@ -43,16 +84,10 @@ void Run(const Flags& flags) {
   } catch (const Error& error) {
     tokenizer = fmt::format("none ({})", error.what());
   }
-  const std::vector<std::pair<std::string, uint64_t>> numbers = {
-      {"layers", config.num_layers},       {"width", config.model_dim},
-      {"heads", config.num_heads},         {"kv_heads", config.num_kv_heads},
-      {"head_size", config.head_dim},      {"ffn_width", config.ffn_dim},
-      {"vocabulary", config.vocab_rows},   {"context", config.context_length},
-      {"mask_id", static_cast<uint64_t>(config.mask_id)},
-  };
+  const std::vector<std::pair<std::string, uint64_t>> numbers = Numbers(config);
   if (flags.json) {
     nlohmann::ordered_json json = {{"name", config.name},
-                                   {"architecture", FamilyName(config.family)},
+                                   {"architecture", config.family},
                                    {"format", model.gguf() != nullptr ? "gguf" : "huggingface"},
                                    {"parameters", all.parameters},
                                    {"bytes", all.bytes}};
@@ -60,6 +95,11 @@ void Run(const Flags& flags) {
     json["rope_theta"] = config.rope_theta;
     json["norm_epsilon"] = config.norm_epsilon;
     json["logit_shift"] = config.logit_shift;
+    json["attention"] = AttentionText(config.attention);
+    json["qk_norm"] = config.qk_norm;
+    json["qkv_bias"] = config.qkv_bias;
+    json["tied_head"] = config.tied_head;
+    if (config.experts.count > 0) json["router"] = RouterText(config.experts);
     json["tokenizer"] = tokenizer;
     for (const auto& [name, total] : types) {
       json["types"][name] = {
@@ -77,7 +117,7 @@ void Run(const Flags& flags) {
     return;
   }
   std::string text = fmt::format(
-      "{}: {} ({}), {:.2f} M parameters, {}\n", config.name, FamilyName(config.family),
+      "{}: {} ({}), {:.2f} M parameters, {}\n", config.name, config.family,
       model.gguf() != nullptr ? fmt::format("GGUF version {}", model.gguf()->version())
                               : "Hugging Face folder",
       static_cast<double>(all.parameters) / 1e6, FormatBytes(static_cast<double>(all.bytes)));
@@ -85,6 +125,12 @@ void Run(const Flags& flags) {
   text += fmt::format("  {:<14}base {}, epsilon {:g}{}\n", "rope, norm", config.rope_theta,
                       config.norm_epsilon,
                       config.logit_shift ? "; position p is predicted by row p - 1" : "");
+  text += fmt::format("  {:<14}{}{}{}{}\n", "attention", AttentionText(config.attention),
+                      config.qk_norm ? ", QK norm" : "", config.qkv_bias ? ", QKV bias" : "",
+                      config.tied_head ? ", tied head" : "");
+  if (config.experts.count > 0) {
+    text += fmt::format("  {:<14}{}\n", "router", RouterText(config.experts));
+  }
   text += fmt::format("  {:<14}{}\n", "tokenizer", tokenizer);
   std::vector<std::vector<std::string>> table = {{"  type", "tensors", "parameters", "size"}};
   for (const auto& [name, total] : types) {

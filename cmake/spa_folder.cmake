@@ -15,12 +15,13 @@ function(spa_precompile target owner)
 endfunction()
 
 # spa_folder(NAME [NOT_HOT] LINK <public dependencies> PRIVATE <private dependencies>)
-# makes the library spa_NAME from src/NAME/*.cc. Its include root holds only src/NAME, so
+# makes the library spa_NAME from src/NAME/*.cc and its sub-folders. Its include root holds only src/NAME, so
 # `#include "kernels/matmul.h"` compiles only in targets that link spa_kernels: the folder
 # rules of docs/architecture.md hold by themselves. NOT_HOT spares the compiler's time.
 function(spa_folder name)
   cmake_parse_arguments(ARG "NOT_HOT" "" "LINK;PRIVATE" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc
+       ${PROJECT_SOURCE_DIR}/src/${name}/*/*.cc)
   set(root ${CMAKE_BINARY_DIR}/include/${name})
   file(MAKE_DIRECTORY ${root})
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src/${name} ${root}/${name} SYMBOLIC)

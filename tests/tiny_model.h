@@ -16,25 +16,24 @@
 
 namespace spa {
 
-inline ModelConfig TinyConfig(Family family) {
+inline ModelConfig TinyConfig(const std::string& family) {
   ModelConfig config;
   config.family = family;
   config.num_layers = 4;
   config.model_dim = 32;
   config.num_heads = 4;
-  config.num_kv_heads = family == Family::kDream ? 2 : 4;
+  config.num_kv_heads = family == "dream" ? 2 : 4;
   config.head_dim = 8;
   config.ffn_dim = 64;
   config.vocab_rows = 64;
   config.context_length = 128;
-  config.qkv_bias = family == Family::kDream;
-  config.logit_shift = family == Family::kDream;
+  config.qkv_bias = family == "dream";
+  config.logit_shift = family == "dream";
   return config;
 }
 
-inline void WriteTinyModel(Family family, const std::string& path) {
-  const ModelConfig config = TinyConfig(family);
-  const std::string name(FamilyName(family));
+inline void WriteTinyModel(const std::string& name, const std::string& path) {
+  const ModelConfig config = TinyConfig(name);
   GgufWriter writer(path);
   writer.AddString("general.architecture", name);
   const auto number = [&](const char* key, size_t value) {
@@ -51,10 +50,9 @@ inline void WriteTinyModel(Family family, const std::string& path) {
   writer.AddBool("diffusion.shift_logits", config.logit_shift);
   writer.AddUint32("tokenizer.ggml.mask_token_id", 63);
   writer.AddUint32("tokenizer.ggml.eos_token_id", 62);
-  const std::vector<ExpectedTensor> tensors = ExpectedTensors(config);
-  for (const ExpectedTensor& tensor : tensors) {
-    writer.DeclareTensor(TensorName(NameScheme::kGguf, tensor.role, tensor.layer), DType::kF32,
-                         tensor.shape);
+  const std::vector<StoredTensor> tensors = StoredTensors(config, kGgufNames, false);
+  for (const StoredTensor& tensor : tensors) {
+    writer.DeclareTensor(tensor.name, DType::kF32, tensor.shape);
   }
   writer.BeginData();
   for (size_t t = 0; t < tensors.size(); ++t) {
@@ -75,11 +73,11 @@ inline void WriteTinyModel(Family family, const std::string& path) {
 }
 
 // Path of the tiny model of a family, written on first use and removed at exit.
-inline const std::string& TinyModel(Family family) {
+inline const std::string& TinyModel(const std::string& family) {
   struct File {
-    explicit File(Family f)
+    explicit File(const std::string& f)
         : path((std::filesystem::temp_directory_path() /
-                ("spa-tiny-" + std::string(FamilyName(f)) + "-" + std::to_string(::getpid()) +
+                ("spa-tiny-" + f + "-" + std::to_string(::getpid()) +
                  ".gguf"))
                    .string()) {
       WriteTinyModel(f, path);
@@ -87,8 +85,8 @@ inline const std::string& TinyModel(Family family) {
     ~File() { std::filesystem::remove(path); }
     std::string path;
   };
-  static const File llada(Family::kLlada), dream(Family::kDream);
-  return family == Family::kDream ? dream.path : llada.path;
+  static const File llada("llada"), dream("dream");
+  return family == "dream" ? dream.path : llada.path;
 }
 
 }  // namespace spa

@@ -44,8 +44,11 @@ Engine::Engine(const EngineOptions& options)
   if (tokenizer_) {
     vocabulary_.num_tokens = std::min(config().vocab_rows, tokenizer_->vocab_size());
     vocabulary_.stop_ids = StopIds(*tokenizer_);
-  } else if (config().eos_id) {
-    vocabulary_.stop_ids = {*config().eos_id};
+  }
+  for (const TokenId id : config().stop_ids) {
+    if (std::ranges::find(vocabulary_.stop_ids, id) == vocabulary_.stop_ids.end()) {
+      vocabulary_.stop_ids.push_back(id);
+    }
   }
   std::erase_if(vocabulary_.stop_ids,
                 [&](TokenId id) { return static_cast<size_t>(id) >= config().vocab_rows; });
@@ -59,22 +62,25 @@ const Tokenizer& Engine::tokenizer() const {
 }
 
 DecodeOptions Engine::DefaultDecodeOptions() const {
+  const DecodeDefaults& published = config().decode;
   DecodeOptions options;
-  if (config().family == Family::kDream) {
+  if (published.schedule == DecodeDefaults::Schedule::kTimeGrid) {
     options.schedule = Schedule::kTimeGrid;
-    options.order = Order::kEntropy;
-    options.draw = Draw::kFiltered;
-    options.block_length = options.gen_length;
   }
-  options.gen_length = options.steps = config().gen_length.value_or(options.gen_length);
-  options.block_length = config().block_length.value_or(
-      std::min(options.block_length, options.gen_length));
+  if (published.order == DecodeDefaults::Order::kEntropy) options.order = Order::kEntropy;
+  if (published.draw == DecodeDefaults::Draw::kFiltered) options.draw = Draw::kFiltered;
+  options.temperature = published.temperature;
+  options.top_p = published.top_p;
+  options.gen_length = options.steps = published.gen_length;
+  options.block_length = published.block_length == 0
+                             ? options.gen_length
+                             : std::min(published.block_length, options.gen_length);
   return options;
 }
 
 std::vector<TokenId> Engine::Encode(const Prompt& prompt) const {
   if (prompt.messages.empty()) return tokenizer().EncodeWithSpecial(prompt.text);
-  return EncodeChat(tokenizer(), DetectChatFormat(tokenizer()), prompt.messages);
+  return EncodeChat(tokenizer(), ChooseChatFormat(tokenizer(), config().chat), prompt.messages);
 }
 
 PolicyContext Engine::policy_context() {
@@ -135,17 +141,19 @@ void Engine::AdoptPrefix(Generation& from, Generation& to) {
   }
 }
 
-void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits) {
+void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits,
+                         const DensePass& pass) {
   CheckIds(ids);
   if (ids.size() > config().context_length) {
     throw Error("{} tokens are more than the model's context of {}", ids.size(),
                 config().context_length);
   }
   SequenceState state(config(), ids.size(), kv_type_, std::make_unique<NonePolicy>());
+  if (pass.attention) state.set_attention(*pass.attention);
   const std::vector<uint8_t> masked(ids.size(), 0);
   SequenceStep step{&state, {.ids = ids,
                              .masked = masked,
-                             .prompt_length = ids.size(),
+                             .prompt_length = pass.prompt_length,
                              .block_begin = ids.size(),
                              .block_end = ids.size(),
                              .visible = RowSet::All(ids.size()),

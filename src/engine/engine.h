@@ -79,7 +79,14 @@ class Engine {
 
   // Logits of one dense pass over `ids`, row by row, not shifted.
   using OnLogits = std::function<void(size_t row, std::span<const float> logits)>;
-  void DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits);
+  struct DensePass {
+    std::optional<AttentionPattern> attention;  // nullopt: the model's
+    size_t prompt_length = 0;                   // for blocks that count from the prompt's end
+  };
+  void DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits) {
+    DenseLogits(ids, on_logits, {});
+  }
+  void DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits, const DensePass& pass);
 
  private:
   void CheckIds(std::span<const TokenId> ids) const;

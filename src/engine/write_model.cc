@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "file/gguf_writer.h"
 #include "kernels/block_codec.h"
+#include "model/family.h"
 
 namespace spa {
 namespace {
@@ -33,8 +34,13 @@ uint32_t FileType(DType dtype) {
   return 0;
 }
 
+// Small tensors that steer all others: never rounded.
+bool StaysF32(TensorRole role, const std::vector<uint64_t>& shape) {
+  return shape.size() == 1 || role == TensorRole::kRouter;
+}
+
 DType StoredType(TensorRole role, const std::vector<uint64_t>& shape, DType wanted) {
-  if (shape.size() == 1) return DType::kF32;
+  if (StaysF32(role, shape)) return DType::kF32;
   if (role == TensorRole::kHead && (wanted == DType::kQ4_0 || wanted == DType::kQ4_K)) {
     wanted = DType::kQ6_K;
   }
@@ -44,34 +50,93 @@ DType StoredType(TensorRole role, const std::vector<uint64_t>& shape, DType want
   return DType::kF16;
 }
 
-void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type) {
-  const std::string family(FamilyName(config.family));
-  const auto key = [&](const char* name) { return family + "." + name; };
-  const auto u32 = [](size_t value) { return static_cast<uint32_t>(value); };
-  writer.AddString("general.architecture", family);
-  writer.AddString("general.name", config.name);
-  writer.AddUint32("general.file_type", FileType(file_type));
-  writer.AddUint32("general.quantization_version", kQuantizationVersion);
-  writer.AddUint32(key("block_count"), u32(config.num_layers));
-  writer.AddUint32(key("context_length"), u32(config.context_length));
-  writer.AddUint32(key("embedding_length"), u32(config.model_dim));
-  writer.AddUint32(key("feed_forward_length"), u32(config.ffn_dim));
-  writer.AddUint32(key("attention.head_count"), u32(config.num_heads));
-  writer.AddUint32(key("attention.head_count_kv"), u32(config.num_kv_heads));
-  writer.AddFloat32(key("attention.layer_norm_rms_epsilon"), config.norm_epsilon);
-  writer.AddFloat32(key("rope.freq_base"), static_cast<float>(config.rope_theta));
-  writer.AddUint32(key("rope.dimension_count"), u32(config.head_dim));
-  writer.AddUint32(key("vocab_size"), u32(config.vocab_rows));
-  writer.AddBool(key("attention.causal"), false);
-  writer.AddBool("diffusion.shift_logits", config.logit_shift);
-  const auto add_length = [&](const char* name, const std::optional<size_t>& length) {
-    if (length) writer.AddUint32(name, static_cast<uint32_t>(*length));
+void CheckType(const ModelConfig& config, DType dtype) {
+  const size_t block = Info(dtype).block_size;
+  if (config.model_dim % block != 0) {
+    throw Error("{} packs {} values together, which do not divide the width of {}: take another "
+                "type", Info(dtype).name, block, config.model_dim);
+  }
+}
+
+void WriteExperts(GgufWriter& writer, const std::string& prefix, const ExpertConfig& experts) {
+  const auto number = [&](const char* key, size_t value) {
+    writer.AddUint32(prefix + key, static_cast<uint32_t>(value));
   };
-  add_length("diffusion.gen_length", config.gen_length);
-  add_length("diffusion.block_length", config.block_length);
+  number("expert_count", experts.count);
+  number("expert_used_count", experts.used);
+  number("expert_feed_forward_length", experts.dim);
+  number("expert_gating_func", experts.router == RouterKind::kSigmoid ? 2 : 1);
+  writer.AddBool(prefix + "expert_weights_norm", experts.renormalise);
+  writer.AddFloat32(prefix + "expert_weights_scale", static_cast<float>(experts.scale));
+  if (experts.first_dense_layers > 0) {
+    number("leading_dense_block_count", experts.first_dense_layers);
+  }
+  if (experts.shared_dim > 0) {
+    number("expert_shared_count", 1);
+    number("expert_shared_feed_forward_length", experts.shared_dim);
+  }
+  if (experts.groups > 1) {
+    number("expert_group_count", experts.groups);
+    number("expert_group_used_count", experts.groups_used);
+  }
+}
+
+void WriteDiffusionKeys(GgufWriter& writer, const ModelConfig& config) {
+  writer.AddBool("diffusion.shift_logits", config.logit_shift);
+  writer.AddUint32("diffusion.gen_length", static_cast<uint32_t>(config.decode.gen_length));
+  const bool blocks = config.attention.kind == AttentionKind::kBlocks;
+  const size_t block = blocks ? config.attention.block_length : config.decode.block_length;
+  if (block > 0) writer.AddUint32("diffusion.block_length", static_cast<uint32_t>(block));
+  writer.AddString("diffusion.attention", blocks ? "block" : "full");
+  if (blocks) {
+    const bool start = config.attention.origin == BlockOrigin::kStart;
+    writer.AddString("diffusion.block_origin", start ? "start" : "prompt_end");
+  }
+  if (config.expand_id) {
+    writer.AddUint32("diffusion.expand_token_id", static_cast<uint32_t>(*config.expand_id));
+  }
   for (size_t i = 0; config.spa_budget && i < kBudgetKeys.size(); ++i) {
     writer.AddFloat32(kBudgetKeys[i], static_cast<float>((*config.spa_budget)[i]));
   }
+}
+
+void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type) {
+  const std::string prefix = config.family + ".";
+  const auto number = [&](const char* key, size_t value) {
+    writer.AddUint32(prefix + key, static_cast<uint32_t>(value));
+  };
+  writer.AddString("general.architecture", config.family);
+  writer.AddString("general.name", config.name);
+  writer.AddUint32("general.file_type", FileType(file_type));
+  writer.AddUint32("general.quantization_version", kQuantizationVersion);
+  number("block_count", config.num_layers);
+  number("context_length", config.context_length);
+  number("embedding_length", config.model_dim);
+  if (config.ffn_dim > 0) number("feed_forward_length", config.ffn_dim);
+  number("attention.head_count", config.num_heads);
+  number("attention.head_count_kv", config.num_kv_heads);
+  if (config.q_dim() != config.model_dim) {
+    number("attention.key_length", config.head_dim);
+    number("attention.value_length", config.head_dim);
+  }
+  writer.AddFloat32(prefix + "attention.layer_norm_rms_epsilon", config.norm_epsilon);
+  writer.AddFloat32(prefix + "rope.freq_base", static_cast<float>(config.rope_theta));
+  number("rope.dimension_count", config.rope_dim);
+  number("vocab_size", config.vocab_rows);
+  writer.AddBool(prefix + "attention.causal", false);
+  if (config.experts.count > 0) WriteExperts(writer, prefix, config.experts);
+  WriteDiffusionKeys(writer, config);
+}
+
+void WriteSpecialIds(GgufWriter& writer, const ModelConfig& config) {
+  const auto id = [&](const char* key, std::optional<TokenId> token) {
+    if (token) writer.AddUint32(key, static_cast<uint32_t>(*token));
+  };
+  id("tokenizer.ggml.bos_token_id", config.bos_id);
+  id("tokenizer.ggml.eos_token_id", config.eos_id);
+  if (config.stop_ids.size() > 1) id("tokenizer.ggml.eot_token_id", config.stop_ids[1]);
+  id("tokenizer.ggml.padding_token_id", config.pad_id);
+  id("tokenizer.ggml.mask_token_id", config.mask_id);
 }
 
 void WriteTokenizer(GgufWriter& writer, const Tokenizer::GgufForm& form,
@@ -81,25 +146,20 @@ void WriteTokenizer(GgufWriter& writer, const Tokenizer::GgufForm& form,
   writer.AddStrings("tokenizer.ggml.tokens", form.tokens);
   writer.AddInt32s("tokenizer.ggml.token_type", form.types);
   writer.AddStrings("tokenizer.ggml.merges", form.merges);
-  const auto id = [&](const char* key, std::optional<TokenId> token) {
-    if (token) writer.AddUint32(key, static_cast<uint32_t>(*token));
-  };
-  id("tokenizer.ggml.bos_token_id", config.bos_id);
-  id("tokenizer.ggml.eos_token_id", config.eos_id);
-  id("tokenizer.ggml.padding_token_id", config.pad_id);
-  id("tokenizer.ggml.mask_token_id", config.mask_id);
-  // llama.cpp's converter gives LLaDA a BOS and Dream none.
-  writer.AddBool("tokenizer.ggml.add_bos_token", config.family == Family::kLlada);
+  writer.AddBool("tokenizer.ggml.add_bos_token", FamilyNamed(config.family).adds_bos);
   if (!form.chat_template.empty()) {
     writer.AddString("tokenizer.chat_template", form.chat_template);
   }
 }
 
+bool HasTokenizer(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / "tokenizer.json") ||
+         std::filesystem::exists(folder / "vocab.json");
+}
+
 // Where each row of Wq or Wk goes in a file of llama.cpp's `llada` layout: RoPE pairs side by side.
 std::vector<uint32_t> InterleavedRowOrder(const ModelConfig& config, TensorRole role) {
-  if (config.family != Family::kLlada || (role != TensorRole::kWq && role != TensorRole::kWk)) {
-    return {};
-  }
+  if (role != TensorRole::kWq && role != TensorRole::kWk) return {};
   const size_t heads = role == TensorRole::kWq ? config.num_heads : config.num_kv_heads;
   const size_t half = config.head_dim / 2;
   std::vector<uint32_t> order;
@@ -153,41 +213,48 @@ void WriteModel(const ModelFile& model, const std::filesystem::path& out,
     throw Error("{} is the model itself: write to another file", out.string());
   }
   const ModelConfig& config = model.config();
-  const auto stored_type = [&](const ExpectedTensor& expected) {
-    const DType now = model.Get(expected.role, expected.layer).dtype;
-    return expected.shape.size() == 1 ? DType::kF32
-           : options.dtype ? StoredType(expected.role, expected.shape, *options.dtype)
-                           : now;
+  if (options.dtype) CheckType(config, *options.dtype);
+  const bool from_folder = model.gguf() == nullptr;
+  const Family& family = FamilyNamed(config.family);
+  const std::vector<StoredTensor> tensors = StoredTensors(
+      config, kGgufNames, from_folder ? family.fused_qkv : model.fused_qkv());
+  const auto stored_type = [&](const StoredTensor& stored) {
+    if (StaysF32(stored.role(), stored.shape)) return DType::kF32;
+    return options.dtype ? StoredType(stored.role(), stored.shape, *options.dtype)
+                         : model.Get(stored.parts.front()).dtype;
   };
-  const std::vector<ExpectedTensor> tensors = ExpectedTensors(config);
-  const DType file_type = options.dtype.value_or(model.Get(TensorRole::kWdown).dtype);
+  const DType file_type = options.dtype.value_or(model.Get(TensorRole::kWo).dtype);
   GgufWriter writer(out);
-  if (model.gguf() != nullptr) {
+  if (!from_folder) {
     const std::string_view replaced[] = {"general.file_type", "general.quantization_version"};
     writer.CopyMetadata(*model.gguf(), replaced);
     writer.AddUint32("general.file_type", FileType(file_type));
     writer.AddUint32("general.quantization_version", kQuantizationVersion);
   } else {
     WriteConfig(writer, config, file_type);
-    const Tokenizer tokenizer = Tokenizer::FromFolder(model.path());
     ModelConfig ids = config;
-    if (!ids.bos_id) ids.bos_id = tokenizer.bos();
-    WriteTokenizer(writer, tokenizer.ToGguf(config.vocab_rows), ids);
+    if (HasTokenizer(model.path())) {
+      const Tokenizer tokenizer = Tokenizer::FromFolder(model.path());
+      if (!ids.bos_id) ids.bos_id = tokenizer.bos();
+      WriteTokenizer(writer, tokenizer.ToGguf(config.vocab_rows), config);
+    }
+    WriteSpecialIds(writer, ids);
   }
-  for (const ExpectedTensor& expected : tensors) {
-    writer.DeclareTensor(TensorName(NameScheme::kGguf, expected.role, expected.layer),
-                         stored_type(expected), expected.shape);
+  for (const StoredTensor& stored : tensors) {
+    writer.DeclareTensor(stored.name, stored_type(stored), stored.shape);
   }
   writer.BeginData();
   uint64_t done = 0;
-  for (const ExpectedTensor& expected : tensors) {
-    const Tensor& tensor = model.Get(expected.role, expected.layer);
-    const std::vector<uint32_t> order = model.gguf() != nullptr
-                                            ? std::vector<uint32_t>()
-                                            : InterleavedRowOrder(config, expected.role);
-    WriteTensor(writer, tensor, stored_type(expected), order, pool);
-    model.tensors().Release(tensor);
-    done += tensor.bytes.size();
+  for (const StoredTensor& stored : tensors) {
+    for (const TensorKey& part : stored.parts) {
+      const Tensor& tensor = model.Get(part);
+      const std::vector<uint32_t> order = from_folder && family.interleaved_qk
+                                              ? InterleavedRowOrder(config, part.role)
+                                              : std::vector<uint32_t>();
+      WriteTensor(writer, tensor, stored_type(stored), order, pool);
+      model.tensors().Release(tensor);
+      done += tensor.bytes.size();
+    }
     if (options.progress) {
       options.progress("writing",
                        static_cast<double>(done) / static_cast<double>(model.tensor_bytes()));
@@ -197,41 +264,7 @@ void WriteModel(const ModelFile& model, const std::filesystem::path& out,
 }
 
 ModelConfig NamedShape(const std::string& name, size_t layers) {
-  ModelConfig config;
-  config.name = name;
-  if (name == "llada-8b") {
-    config.family = Family::kLlada;
-    config.num_layers = 32;
-    config.model_dim = 4096;
-    config.num_heads = config.num_kv_heads = 32;
-    config.ffn_dim = 12288;
-    config.vocab_rows = 126464;
-    config.context_length = 4096;
-    config.norm_epsilon = 1e-5f;
-    config.rope_theta = 500000.0;
-    config.interleaved_qk = true;
-    config.mask_id = 126336;
-    config.eos_id = config.pad_id = 126081;
-    config.bos_id = 126080;
-  } else if (name == "dream-7b") {
-    config.family = Family::kDream;
-    config.num_layers = 28;
-    config.model_dim = 3584;
-    config.num_heads = 28;
-    config.num_kv_heads = 4;
-    config.ffn_dim = 18944;
-    config.vocab_rows = 152064;
-    config.context_length = 131072;
-    config.norm_epsilon = 1e-6f;
-    config.rope_theta = 1000000.0;
-    config.qkv_bias = true;
-    config.logit_shift = true;
-    config.mask_id = 151666;
-    config.eos_id = config.pad_id = config.bos_id = 151643;
-  } else {
-    throw Error("there is no shape '{}': choose llada-8b or dream-7b", name);
-  }
-  config.head_dim = config.model_dim / config.num_heads;
+  ModelConfig config = ShapeNamed(name);
   if (layers > config.num_layers) {
     throw Error("{} has {} layers: it can be cut, not extended to {}", name, config.num_layers,
                 layers);
@@ -246,8 +279,8 @@ namespace {
 // text to a model that was never trained.
 Tokenizer::GgufForm ByteTokenizer(const ModelConfig& config) {
   Tokenizer::GgufForm form;
-  const bool llada = config.family == Family::kLlada;
-  form.pre = llada ? "bailingmoe" : "qwen2";
+  const Family& family = FamilyNamed(config.family);
+  form.pre = family.pre;
   size_t next_extra = 256;
   for (size_t byte = 0; byte < 256; ++byte) {
     const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
@@ -261,22 +294,9 @@ Tokenizer::GgufForm ByteTokenizer(const ModelConfig& config) {
     form.tokens.push_back(fmt::format("[PAD{}]", form.tokens.size()));
     form.types.push_back(5);
   }
-  const auto special = [&](size_t id, const char* text) {
-    form.tokens[id] = text;
-    form.types[id] = 3;
-  };
-  if (llada) {
-    special(126080, "<|startoftext|>");
-    special(126081, "<|endoftext|>");
-    special(126336, "<|mdm_mask|>");
-    special(126346, "<|start_header_id|>");
-    special(126347, "<|end_header_id|>");
-    special(126348, "<|eot_id|>");
-  } else {
-    special(151643, "<|endoftext|>");
-    special(151644, "<|im_start|>");
-    special(151645, "<|im_end|>");
-    special(151666, "<|mask|>");
+  for (const auto& [id, text] : family.tokens) {
+    form.tokens[static_cast<size_t>(id)] = text;
+    form.types[static_cast<size_t>(id)] = 3;
   }
   return form;
 }
@@ -333,34 +353,45 @@ void RandomRow(DType dtype, size_t cols, const RandomStream& random, std::byte* 
   }
 }
 
+size_t NumRows(const StoredTensor& tensor) {
+  size_t rows = 1;
+  for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
+  return rows;
+}
+
+bool IsNorm(TensorRole role) {
+  return role == TensorRole::kAttnNorm || role == TensorRole::kFfnNorm ||
+         role == TensorRole::kFinalNorm || role == TensorRole::kQNorm ||
+         role == TensorRole::kKNorm;
+}
+
 }  // namespace
 
 void WriteSynthetic(const ModelConfig& config, DType dtype, uint64_t seed,
                     const std::filesystem::path& out, const Progress& progress,
                     ThreadPool& pool) {
+  CheckType(config, dtype);
   GgufWriter writer(out);
   WriteConfig(writer, config, dtype);
   WriteTokenizer(writer, ByteTokenizer(config), config);
-  const std::vector<ExpectedTensor> tensors = ExpectedTensors(config);
+  WriteSpecialIds(writer, config);
+  const std::vector<StoredTensor> tensors =
+      StoredTensors(config, kGgufNames, FamilyNamed(config.family).fused_qkv);
   uint64_t total = 0, done = 0;
-  for (const ExpectedTensor& tensor : tensors) {
-    const DType type = StoredType(tensor.role, tensor.shape, dtype);
-    writer.DeclareTensor(TensorName(NameScheme::kGguf, tensor.role, tensor.layer), type,
-                         tensor.shape);
-    const uint64_t rows = tensor.shape.size() == 2 ? tensor.shape[0] : 1;
-    total += rows * RowBytes(type, tensor.shape.back());
+  for (const StoredTensor& tensor : tensors) {
+    const DType type = StoredType(tensor.role(), tensor.shape, dtype);
+    writer.DeclareTensor(tensor.name, type, tensor.shape);
+    total += NumRows(tensor) * RowBytes(type, tensor.shape.back());
   }
   writer.BeginData();
   constexpr size_t kRows = 512;
   std::vector<std::byte> chunk;
   for (size_t t = 0; t < tensors.size(); ++t) {
-    const ExpectedTensor& tensor = tensors[t];
-    const DType type = StoredType(tensor.role, tensor.shape, dtype);
-    const size_t rows = tensor.shape.size() == 2 ? tensor.shape[0] : 1;
+    const StoredTensor& tensor = tensors[t];
+    const DType type = StoredType(tensor.role(), tensor.shape, dtype);
+    const size_t rows = NumRows(tensor);
     const size_t cols = tensor.shape.back(), row_bytes = RowBytes(type, cols);
-    const bool norm = tensor.role == TensorRole::kAttnNorm ||
-                      tensor.role == TensorRole::kFfnNorm ||
-                      tensor.role == TensorRole::kFinalNorm;
+    const bool norm = IsNorm(tensor.role());
     chunk.resize(kRows * row_bytes);
     for (size_t first = 0; first < rows; first += kRows) {
       const size_t count = std::min(kRows, rows - first);

@@ -17,9 +17,10 @@ namespace spa {
 // The types WriteModel encodes.
 const std::vector<DType>& EncodableTypes();
 
-// Writes the model with its matrices in `dtype` (nullopt: as they are stored). Norms and biases are
-// F32. As in llama.cpp's files the output head of a 4-bit model is Q6_K, and a matrix whose rows a
-// type's blocks do not divide gets Q8_0, or F16 if even that does not fit.
+// Writes the model with its matrices in `dtype` (nullopt: as they are stored). Norms, biases and
+// routers are F32. As in llama.cpp's files the output head of a 4-bit model is Q6_K, and a matrix
+// whose rows a type's blocks do not divide gets Q8_0, or F16 if even that does not fit. Throws Error
+// if they do not divide the model's width.
 struct WriteOptions {
   std::optional<DType> dtype;
   Progress progress;
@@ -27,7 +28,8 @@ struct WriteOptions {
 void WriteModel(const ModelFile& model, const std::filesystem::path& out,
                 const WriteOptions& options, ThreadPool& pool);
 
-// The true dimensions of a published model: "llada-8b", "dream-7b". Throws Error naming the shapes there are. layers: 0 keeps all.
+// The true dimensions of a published model. Throws Error naming the shapes there are.
+// layers: 0 keeps all.
 ModelConfig NamedShape(const std::string& name, size_t layers);
 
 void WriteSynthetic(const ModelConfig& config, DType dtype, uint64_t seed,

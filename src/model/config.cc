@@ -1,115 +1,177 @@
 #include "model/config.h"
 
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
 
 #include "base/error.h"
+#include "model/added_tokens.h"
+#include "model/family.h"
 
 namespace spa {
 namespace {
 
-using nlohmann::json;
+using Names = std::vector<std::string_view>;
 
-uint64_t RequireUint(const GgufFile& file, const std::string& key) {
-  if (const auto value = file.FindUint(key)) return *value;
-  throw Error("{}: the metadata key '{}' is missing", file.name(), key);
+bool Contains(const Names& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
 }
 
-double RequireFloat(const GgufFile& file, const std::string& key) {
-  if (const auto value = file.FindFloat(key)) return *value;
-  throw Error("{}: the metadata key '{}' is missing", file.name(), key);
+template <typename Matches>
+const Family* FindFamily(const Matches& matches) {
+  const auto it = std::ranges::find_if(Families(), [&](const Family* f) { return matches(*f); });
+  return it == Families().end() ? nullptr : *it;
 }
 
-std::optional<TokenId> ToTokenId(std::optional<uint64_t> id) {
-  if (!id || *id > INT32_MAX) return std::nullopt;
-  return static_cast<TokenId>(*id);
+std::string SupportedNames(const Names Family::*names) {
+  Names all;
+  for (const Family* family : Families()) {
+    all.insert(all.end(), (family->*names).begin(), (family->*names).end());
+  }
+  std::ranges::sort(all);
+  return fmt::format("{}", fmt::join(all, ", "));
 }
 
-json ReadJson(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error("cannot open {}", path.string());
-  json document = json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (!document.is_object()) throw Error("{} is not a JSON object", path.string());
-  return document;
+const Family& FamilyOfFolder(const JsonConfig& json) {
+  // Families share a model_type (LLaDA-MoE has LLaDA's): it counts only if there is nothing better.
+  if (const auto architectures = json.Strings("architectures"); !architectures.empty()) {
+    const std::string& architecture = architectures.front();
+    const auto matches = [&](const Family& f) { return Contains(f.architectures, architecture); };
+    if (const Family* family = FindFamily(matches)) return *family;
+    throw Error("{}: the architecture is '{}'; this engine runs {}", json.where(), architecture,
+                SupportedNames(&Family::architectures));
+  }
+  const std::string type = json.String("model_type");
+  const auto matches = [&](const Family& f) { return Contains(f.model_types, type); };
+  if (const Family* family = FindFamily(matches)) return *family;
+  throw Error("{}: 'model_type' is '{}'; this engine runs {}", json.where(), type,
+              SupportedNames(&Family::model_types));
 }
 
-// One config.json, read by key with a type check that names the key.
-class JsonConfig {
+const Family& FamilyOfGguf(const GgufFile& file, const std::string& name) {
+  const auto matches = [&](const Family& f) {
+    return f.name == name || Contains(f.gguf_names, name);
+  };
+  if (const Family* family = FindFamily(matches)) return *family;
+  Names all;
+  for (const Family* family : Families()) {
+    all.push_back(family->name);
+    all.insert(all.end(), family->gguf_names.begin(), family->gguf_names.end());
+  }
+  std::ranges::sort(all);
+  throw Error("{}: the architecture is '{}'; this engine runs {}", file.name(), name,
+              fmt::join(all, ", "));
+}
+
+// Collects what different places say of the mask token and refuses files that contradict
+// themselves.
+class MaskId {
  public:
-  JsonConfig(json document, std::string where)
-      : document_(std::move(document)), where_(std::move(where)) {}
+  explicit MaskId(std::string where) : where_(std::move(where)) {}
 
-  // The first of two spellings that is present and not null.
-  const json* Find(const char* key, const char* alias = nullptr) const {
-    for (const char* name : {key, alias}) {
-      if (name == nullptr) continue;
-      const auto it = document_.find(name);
-      if (it != document_.end() && !it->is_null()) return &*it;
+  void Says(const std::string& place, std::optional<TokenId> id) {
+    if (!id) return;
+    if (id_ && *id_ != *id) {
+      throw Error("{}: {} says that the mask token is {}, {} says {}", where_, place_, *id_, place,
+                  *id);
     }
-    return nullptr;
+    if (!id_) place_ = place;
+    id_ = id;
   }
-  std::optional<uint64_t> Uint(const char* key, const char* alias = nullptr) const {
-    const json* value = Find(key, alias);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_number_unsigned()) {
-      throw Error("{}: '{}' is {}, expected a whole number", where_, key, value->dump());
-    }
-    return value->get<uint64_t>();
-  }
-  uint64_t RequiredUint(const char* key, const char* alias = nullptr) const {
-    if (const auto value = Uint(key, alias)) return *value;
-    throw Error("{}: '{}' is missing", where_, key);
-  }
-  double RequiredNumber(const char* key) const {
-    const json* value = Find(key);
-    if (value == nullptr || !value->is_number()) {
-      throw Error("{}: '{}' is missing or not a number", where_, key);
-    }
-    return value->get<double>();
-  }
-  bool Bool(const char* key, bool absent, const char* alias = nullptr) const {
-    const json* value = Find(key, alias);
-    if (value == nullptr) return absent;
-    if (!value->is_boolean()) throw Error("{}: '{}' is not true or false", where_, key);
-    return value->get<bool>();
-  }
-  std::string String(const char* key) const {
-    const json* value = Find(key);
-    return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
-  }
-  std::optional<TokenId> Token(const char* key) const {
-    const json* value = Find(key);
-    if (value == nullptr || !value->is_number_unsigned()) return std::nullopt;
-    return ToTokenId(value->get<uint64_t>());
-  }
-  // Refuses variants of the LLaDA code base that this engine does not compute.
-  void Refuse(bool unsupported, const char* key) const {
-    if (unsupported) {
-      throw Error("{}: '{}' is {}; this engine runs models with the published LLaDA-8B structure",
-                  where_, key, Find(key)->dump());
-    }
-  }
-  const std::string& where() const { return where_; }
+  bool known() const { return id_.has_value(); }
+  TokenId id() const { return *id_; }
 
  private:
-  json document_;
-  std::string where_;
+  std::string where_, place_;
+  std::optional<TokenId> id_;
 };
 
-void RefuseUnsupportedLlada(const JsonConfig& config) {
-  config.Refuse(config.Bool("alibi", false), "alibi");
-  config.Refuse(!config.Bool("rope", true), "rope");
-  config.Refuse(config.Find("block_type") && config.String("block_type") != "llama", "block_type");
-  config.Refuse(config.Find("layer_norm_type") && config.String("layer_norm_type") != "rms",
-                "layer_norm_type");
-  config.Refuse(config.Find("activation_type") && config.String("activation_type") != "silu",
-                "activation_type");
-  config.Refuse(config.Bool("attention_layer_norm", false), "attention_layer_norm");
-  config.Refuse(config.Bool("include_bias", false), "include_bias");
-  config.Refuse(config.Bool("include_qkv_bias", false), "include_qkv_bias");
-  config.Refuse(config.Bool("input_emb_norm", false), "input_emb_norm");
-  config.Refuse(config.Bool("scale_logits", false), "scale_logits");
-  config.Refuse(config.Uint("block_group_size").value_or(1) != 1, "block_group_size");
+void AddStopIds(const std::vector<TokenId>& ids, ModelConfig& config) {
+  for (const TokenId id : ids) {
+    if (std::ranges::find(config.stop_ids, id) == config.stop_ids.end()) {
+      config.stop_ids.push_back(id);
+    }
+  }
+}
+
+void CheckDecodeLengths(const ModelConfig& config, const std::string& where) {
+  const DecodeDefaults& decode = config.decode;
+  if (decode.gen_length < 1 || decode.gen_length > config.context_length) {
+    throw Error("{}: the default canvas is {}, which the context of {} does not hold", where,
+                decode.gen_length, config.context_length);
+  }
+  if (decode.block_length > decode.gen_length ||
+      (decode.block_length > 0 && decode.gen_length % decode.block_length != 0)) {
+    throw Error("{}: the default block is {}, which does not divide the canvas of {}", where,
+                decode.block_length, decode.gen_length);
+  }
+}
+
+void ReadGenerationConfig(const std::filesystem::path& folder, MaskId& mask, ModelConfig& config) {
+  const std::filesystem::path path = folder / "generation_config.json";
+  if (!std::filesystem::exists(path)) return;
+  const JsonConfig json(path);
+  mask.Says(path.filename().string(), json.Token("mask_token_id"));
+  AddStopIds(json.Tokens("eos_token_id"), config);
+  const auto gen_length = json.Uint("gen_length"), block_length = json.Uint("block_length");
+  config.decode.gen_length = gen_length.value_or(config.decode.gen_length);
+  config.decode.block_length = block_length.value_or(config.decode.block_length);
+  if (gen_length && config.decode.block_length > *gen_length && !block_length) {
+    config.decode.block_length = *gen_length;
+  }
+  if (gen_length || block_length) CheckDecodeLengths(config, path.string());
+  if (const auto budget = json.Numbers("spa_budget")) {
+    if (budget->size() != 4) throw Error("{}: 'spa_budget' must have four numbers", path.string());
+    config.spa_budget.emplace();
+    std::ranges::copy(*budget, config.spa_budget->begin());
+  }
+}
+
+void ReadDiffusionKeys(const GgufFile& file, ModelConfig& config) {
+  AttentionPattern& attention = config.attention;
+  if (const std::string* kind = file.FindString("diffusion.attention")) {
+    if (*kind != "full" && *kind != "block") {
+      throw Error("{}: 'diffusion.attention' is '{}', neither full nor block", file.name(), *kind);
+    }
+    attention.kind = *kind == "block" ? AttentionKind::kBlocks : AttentionKind::kFull;
+  }
+  if (const std::string* origin = file.FindString("diffusion.block_origin")) {
+    if (*origin != "start" && *origin != "prompt_end") {
+      throw Error("{}: 'diffusion.block_origin' is '{}', neither start nor prompt_end", file.name(),
+                  *origin);
+    }
+    attention.origin = *origin == "start" ? BlockOrigin::kStart : BlockOrigin::kPromptEnd;
+  }
+  DecodeDefaults& decode = config.decode;
+  const auto gen_length = file.FindUint("diffusion.gen_length");
+  const auto block_length = file.FindUint("diffusion.block_length");
+  decode.gen_length = gen_length.value_or(decode.gen_length);
+  decode.block_length = block_length.value_or(decode.block_length);
+  if (gen_length && decode.block_length > *gen_length && !block_length) {
+    decode.block_length = *gen_length;
+  }
+  if (attention.kind == AttentionKind::kBlocks) {
+    attention.block_length = block_length.value_or(attention.block_length);
+  } else if (gen_length || block_length) {
+    CheckDecodeLengths(config, file.name());
+  }
+  if (file.FindFloat(kBudgetKeys[0])) {
+    config.spa_budget.emplace();
+    for (size_t i = 0; i < kBudgetKeys.size(); ++i) {
+      const auto value = file.FindFloat(kBudgetKeys[i]);
+      if (!value) throw Error("{}: the metadata key '{}' is missing", file.name(), kBudgetKeys[i]);
+      (*config.spa_budget)[i] = *value;
+    }
+  }
+}
+
+std::optional<TokenId> TokenAt(const GgufFile& file, const char* key) {
+  const auto id = file.FindUint(key);
+  if (!id) return std::nullopt;
+  if (*id > INT32_MAX) throw Error("{}: '{}' is {}, which is no token id", file.name(), key, *id);
+  return static_cast<TokenId>(*id);
 }
 
 }  // namespace
@@ -117,132 +179,128 @@ void RefuseUnsupportedLlada(const JsonConfig& config) {
 const std::array<const char*, 4> kBudgetKeys = {"spa.budget.peak_layer", "spa.budget.peak_ratio",
                                                 "spa.budget.first_ratio", "spa.budget.last_ratio"};
 
-std::string_view FamilyName(Family family) {
-  return family == Family::kLlada ? "llada" : "dream";
-}
-
 ModelConfig ConfigFromGguf(const GgufFile& file) {
   const std::string* architecture = file.FindString("general.architecture");
   if (architecture == nullptr) {
     throw Error("{}: the metadata key 'general.architecture' is missing", file.name());
   }
-  ModelConfig config;
-  std::string family = *architecture;
-  // diffuse-cpp writes one architecture for both models, without llama.cpp's row permutation.
-  const bool diffuse = *architecture == "diffuse";
-  if (diffuse) {
+  // diffuse-cpp writes one architecture for all its models.
+  std::string family_name = *architecture;
+  if (family_name == "diffuse") {
     const std::string* type = file.FindString("diffuse.model_type");
-    family = type != nullptr ? *type : "llada";
+    family_name = type != nullptr ? *type : "llada";
   }
-  if (family == "llada") {
-    config.family = Family::kLlada;
-    config.interleaved_qk = !diffuse;
-  } else if (family == "dream") {
-    config.family = Family::kDream;
-    config.qkv_bias = true;
-  } else {
-    throw Error("{}: the architecture is '{}'; this engine runs 'llada' and 'dream'", file.name(),
-                family);
-  }
-  const std::string prefix = *architecture + ".";
-  config.num_layers = RequireUint(file, prefix + "block_count");
-  config.context_length = RequireUint(file, prefix + "context_length");
-  config.model_dim = RequireUint(file, prefix + "embedding_length");
-  config.ffn_dim = RequireUint(file, prefix + "feed_forward_length");
-  config.num_heads = RequireUint(file, prefix + "attention.head_count");
-  config.num_kv_heads =
-      file.FindUint(prefix + "attention.head_count_kv").value_or(config.num_heads);
-  config.norm_epsilon =
-      static_cast<float>(RequireFloat(file, prefix + "attention.layer_norm_rms_epsilon"));
-  config.rope_theta = RequireFloat(file, prefix + "rope.freq_base");
-  config.head_dim = file.FindUint(prefix + "attention.key_length")
-                        .value_or(config.num_heads > 0 ? config.model_dim / config.num_heads : 0);
-  if (file.FindUint(prefix + "rope.dimension_count").value_or(config.head_dim) !=
-      config.head_dim) {
-    throw Error("{}: RoPE on part of a head is not supported", file.name());
-  }
+  const Family& family = FamilyOfGguf(file, family_name);
+  ModelConfig config = family.base;
+  config.family = family.name;
+  const std::string* name = file.FindString("general.name");
+  config.name = name != nullptr ? *name : std::filesystem::path(file.name()).stem().string();
   const Tensor* embedding = file.Find("token_embd.weight");
   if (embedding == nullptr) throw Error("{}: the tensor token_embd.weight is missing", file.name());
   config.vocab_rows = embedding->rows();
   config.tied_head = file.Find("output.weight") == nullptr;
-  config.logit_shift = diffuse ? config.family == Family::kDream
-                               : file.FindBool("diffusion.shift_logits")
-                                     .value_or(true);  // llama.cpp's rule for an absent key
-  const auto mask = ToTokenId(file.FindUint("tokenizer.ggml.mask_token_id"));
-  const auto mask_of_diffuse = ToTokenId(file.FindUint("diffuse.mask_token_id"));
-  if (!mask && !mask_of_diffuse) {
+  config.eos_id = TokenAt(file, "tokenizer.ggml.eos_token_id");
+  config.bos_id = TokenAt(file, "tokenizer.ggml.bos_token_id");
+  config.pad_id = TokenAt(file, "tokenizer.ggml.padding_token_id");
+  family.read_gguf(GgufConfig(file, *architecture), config);
+  if (config.rope_dim == 0) config.rope_dim = config.head_dim;
+  for (const auto id : {config.eos_id, TokenAt(file, "tokenizer.ggml.eot_token_id")}) {
+    if (id) AddStopIds({*id}, config);
+  }
+  ReadDiffusionKeys(file, config);
+
+  MaskId mask(file.name());
+  for (const char* key : {"tokenizer.ggml.mask_token_id", "diffuse.mask_token_id"}) {
+    mask.Says(fmt::format("'{}'", key), TokenAt(file, key));
+  }
+  if (const auto* tokens = file.FindStrings("tokenizer.ggml.tokens")) {
+    for (const std::string_view text : family.mask_texts) {
+      const auto it = std::ranges::find(*tokens, text);
+      if (it != tokens->end()) {
+        mask.Says(fmt::format("the vocabulary ({})", text),
+                  static_cast<TokenId>(it - tokens->begin()));
+      }
+    }
+  }
+  if (!mask.known() && family.mask_id >= 0) mask.Says("the family", family.mask_id);
+  if (!mask.known()) {
     throw Error("{}: the metadata key 'tokenizer.ggml.mask_token_id' is missing", file.name());
   }
-  config.mask_id = mask ? *mask : *mask_of_diffuse;
-  config.eos_id = ToTokenId(file.FindUint("tokenizer.ggml.eos_token_id"));
-  config.bos_id = ToTokenId(file.FindUint("tokenizer.ggml.bos_token_id"));
-  config.pad_id = ToTokenId(file.FindUint("tokenizer.ggml.padding_token_id"));
-  config.gen_length = file.FindUint("diffusion.gen_length");
-  config.block_length = file.FindUint("diffusion.block_length");
-  if (file.FindFloat(kBudgetKeys[0])) {
-    config.spa_budget.emplace();
-    for (size_t i = 0; i < 4; ++i) (*config.spa_budget)[i] = RequireFloat(file, kBudgetKeys[i]);
-  }
-  const std::string* name = file.FindString("general.name");
-  config.name = name != nullptr ? *name : std::filesystem::path(file.name()).stem().string();
+  config.mask_id = mask.id();
   ValidateConfig(config, file.name());
   return config;
 }
 
 ModelConfig ConfigFromFolder(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
-  const JsonConfig json_config(ReadJson(path), path.string());
-  ModelConfig config;
-  const std::string type = json_config.String("model_type");
-  if (type == "llada") {
-    config.family = Family::kLlada;
-    RefuseUnsupportedLlada(json_config);
-  } else if (type == "Dream" || type == "dream") {
-    config.family = Family::kDream;
-    config.qkv_bias = true;
-    config.logit_shift = true;
-    json_config.Refuse(json_config.Find("rope_scaling") != nullptr, "rope_scaling");
-  } else {
-    throw Error("{}: 'model_type' is '{}'; this engine runs 'llada' and 'Dream'", path.string(),
-                type);
-  }
-  config.num_layers = json_config.RequiredUint("n_layers", "num_hidden_layers");
-  config.model_dim = json_config.RequiredUint("d_model", "hidden_size");
-  config.num_heads = json_config.RequiredUint("n_heads", "num_attention_heads");
-  config.num_kv_heads =
-      json_config.Uint("n_kv_heads", "num_key_value_heads").value_or(config.num_heads);
-  config.head_dim = config.num_heads > 0 ? config.model_dim / config.num_heads : 0;
-  config.ffn_dim = json_config.RequiredUint("mlp_hidden_size", "intermediate_size");
-  config.context_length =
-      json_config.RequiredUint("max_sequence_length", "max_position_embeddings");
-  config.vocab_rows = json_config.Uint("embedding_size").value_or(
-      json_config.RequiredUint("vocab_size"));
-  config.norm_epsilon = static_cast<float>(json_config.RequiredNumber("rms_norm_eps"));
-  config.rope_theta = json_config.RequiredNumber("rope_theta");
-  config.tied_head = json_config.Bool("weight_tying", false, "tie_word_embeddings");
-  const auto mask = json_config.Token("mask_token_id");
-  if (!mask) throw Error("{}: 'mask_token_id' is missing", path.string());
-  config.mask_id = *mask;
-  config.eos_id = json_config.Token("eos_token_id");
-  config.bos_id = json_config.Token("bos_token_id");
-  config.pad_id = json_config.Token("pad_token_id");
-  if (const auto generation = folder / "generation_config.json"; std::filesystem::exists(generation)) {
-    const JsonConfig defaults(ReadJson(generation), generation.string());
-    config.gen_length = defaults.Uint("gen_length");
-    config.block_length = defaults.Uint("block_length");
-    if (const json* budget = defaults.Find("spa_budget")) {
-      if (!budget->is_array() || budget->size() != 4 ||
-          !std::ranges::all_of(*budget, [](const json& item) { return item.is_number(); })) {
-        throw Error("{}: 'spa_budget' must be a list of four numbers", generation.string());
-      }
-      config.spa_budget = budget->get<std::array<double, 4>>();
-    }
-  }
+  const JsonConfig json(path);
+  const Family& family = FamilyOfFolder(json);
+  ModelConfig config = family.base;
+  config.family = family.name;
   config.name = std::filesystem::absolute(folder).lexically_normal().filename().string();
-  if (config.name.empty()) config.name = FamilyName(config.family);
+  if (config.name.empty()) config.name = family.name;
+  config.eos_id = json.Token("eos_token_id");
+  config.bos_id = json.Token("bos_token_id");
+  config.pad_id = json.Token("pad_token_id");
+  family.read_folder(json, config);
+  if (config.rope_dim == 0) config.rope_dim = config.head_dim;
+  AddStopIds(json.Tokens("eos_token_id"), config);
+  if (config.eos_id) AddStopIds({*config.eos_id}, config);
+
+  MaskId mask(folder.string());
+  mask.Says(path.filename().string(), json.Token("mask_token_id"));
+  ReadGenerationConfig(folder, mask, config);
+  const AddedTokens added(folder);
+  mask.Says("the tokenizer", added.mask_token());
+  for (const std::string_view text : family.mask_texts) {
+    mask.Says(fmt::format("the tokenizer ({})", text), added.Find(text));
+  }
+  if (!mask.known() && family.mask_id >= 0) mask.Says("the family", family.mask_id);
+  if (!mask.known()) {
+    throw Error("{}: 'mask_token_id' is missing, and the tokenizer has no {}", path.string(),
+                fmt::join(family.mask_texts, " or "));
+  }
+  config.mask_id = mask.id();
   ValidateConfig(config, path.string());
   return config;
 }
+
+namespace {
+
+void ValidateExperts(const ModelConfig& config, const std::string& where) {
+  const ExpertConfig& experts = config.experts;
+  const auto refuse = [&](std::string_view what) { throw Error("{}: {}", where, what); };
+  if (experts.count > 1 << 16) refuse(fmt::format("{} experts are too many", experts.count));
+  if (experts.used < 1 || experts.used > experts.count) {
+    refuse(fmt::format("{} of {} experts cannot be chosen", experts.used, experts.count));
+  }
+  if (experts.dim < 1 || experts.dim > 1 << 20) {
+    refuse(fmt::format("an expert's width is {}, which no model of this kind has", experts.dim));
+  }
+  if (experts.shared_dim > 1 << 20) {
+    refuse(fmt::format("the shared expert's width is {}", experts.shared_dim));
+  }
+  if (experts.groups < 1 || experts.count % experts.groups != 0) {
+    refuse(fmt::format("{} experts cannot form {} groups", experts.count, experts.groups));
+  }
+  const size_t group_size = experts.count / experts.groups;
+  if (experts.groups > 1 && group_size < 2) {
+    refuse(fmt::format("groups of {} expert cannot be ranked by their two best", group_size));
+  }
+  if (experts.groups_used < 1 || experts.groups_used > experts.groups) {
+    refuse(fmt::format("{} of {} groups of experts cannot be kept", experts.groups_used,
+                       experts.groups));
+  }
+  if (experts.used > experts.groups_used * group_size) {
+    refuse(fmt::format("{} experts cannot be chosen from {} groups of {}", experts.used,
+                       experts.groups_used, group_size));
+  }
+  if (!(experts.scale > 0.0) || !std::isfinite(experts.scale)) {
+    refuse(fmt::format("the experts' scale is {}", experts.scale));
+  }
+}
+
+}  // namespace
 
 void ValidateConfig(const ModelConfig& config, const std::string& where) {
   const auto check = [&](bool good, std::string_view what, uint64_t value) {
@@ -258,13 +316,14 @@ void ValidateConfig(const ModelConfig& config, const std::string& where) {
   check(config.num_heads % config.num_kv_heads == 0, "the number of KV heads", config.num_kv_heads);
   in_range("the head size", config.head_dim, 1024);
   check(config.head_dim % 8 == 0, "the head size", config.head_dim);
-  in_range("the FFN width", config.ffn_dim, 1 << 20);
+  in_range("the rotating part of a head", config.rope_dim, config.head_dim);
+  check(config.rope_dim % 2 == 0, "the rotating part of a head", config.rope_dim);
+  if (!config.has_experts(0)) in_range("the FFN width", config.ffn_dim, 1 << 20);
+  if (config.experts.count > 0) ValidateExperts(config, where);
   in_range("the vocabulary size", config.vocab_rows, 1 << 24);
   in_range("the context length", config.context_length, 1 << 24);
-  if (config.gen_length) in_range("the default canvas", *config.gen_length, config.context_length);
-  if (config.block_length) {
-    in_range("the default block", *config.block_length, config.gen_length.value_or(0));
-    check(*config.gen_length % *config.block_length == 0, "the default block", *config.block_length);
+  if (config.attention.kind == AttentionKind::kBlocks) {
+    in_range("the block length", config.attention.block_length, config.context_length);
   }
   if (config.spa_budget) {
     const auto [peak_layer, peak, first, last] = *config.spa_budget;
@@ -274,12 +333,19 @@ void ValidateConfig(const ModelConfig& config, const std::string& where) {
       throw Error("{}: the budget of SPA-Cache makes no sense", where);
     }
   }
-  const auto check_token = [&](const char* what, TokenId id) {
-    check(id >= 0 && static_cast<size_t>(id) < config.vocab_rows, what, static_cast<uint64_t>(id));
+  const auto check_token = [&](const char* what, std::optional<TokenId> id) {
+    if (!id) return;
+    check(*id >= 0 && static_cast<size_t>(*id) < config.vocab_rows, what,
+          static_cast<uint64_t>(*id));
   };
   check_token("the mask token's id", config.mask_id);
-  if (config.eos_id) check_token("the end token's id", *config.eos_id);
-  if (config.pad_id) check_token("the padding token's id", *config.pad_id);
+  check_token("the end token's id", config.eos_id);
+  check_token("the padding token's id", config.pad_id);
+  check_token("the expand token's id", config.expand_id);
+  if (config.mask_id == config.eos_id || config.mask_id == config.pad_id) {
+    throw Error("{}: the token {} is both the mask and the end or the padding", where,
+                config.mask_id);
+  }
   if (!(config.norm_epsilon > 0.0f && config.norm_epsilon < 1.0f)) {
     throw Error("{}: the RMSNorm epsilon is {}", where, config.norm_epsilon);
   }

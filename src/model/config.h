@@ -1,6 +1,6 @@
-// What a model is, as numbers: the differences between LLaDA and Dream, and between the file formats
-// that carry them, end here. Read from GGUF metadata or from a Hugging Face config.json; every value
-// has been checked for sense.
+// What a model is, as data: the differences between families, and between the file formats that
+// carry them, end here. Read from GGUF metadata or from a Hugging Face config.json by the family's
+// record (family.h); every value has been checked for sense.
 #pragma once
 
 #include <array>
@@ -8,46 +8,139 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/token.h"
 #include "file/gguf.h"
 
 namespace spa {
 
-enum class Family { kLlada, kDream };
+// Which positions a position attends to.
+enum class AttentionKind {
+  kFull,    // all
+  kBlocks,  // those of its own block and of the blocks before it
+};
+enum class BlockOrigin {
+  kStart,      // block(p) = p div B
+  kPromptEnd,  // counted back from the prompt's end: block(p) = (p + (-P mod B)) div B
+};
+struct AttentionPattern {
+  AttentionKind kind = AttentionKind::kFull;
+  size_t block_length = 0;  // B, of kBlocks
+  BlockOrigin origin = BlockOrigin::kStart;
+
+  // The position after the last of `position`'s block.
+  size_t BlockEnd(size_t position, size_t prompt_length) const {
+    const size_t before = origin == BlockOrigin::kStart
+                              ? 0
+                              : (block_length - prompt_length % block_length) % block_length;
+    return ((position + before) / block_length + 1) * block_length - before;
+  }
+};
+
+// A feed-forward network made of experts, of which a router picks a few for each row.
+enum class RouterKind { kSoftmax, kSigmoid };
+struct ExpertConfig {
+  size_t count = 0;       // 0: the model has none
+  size_t used = 0;        // per row
+  size_t dim = 0;         // width of one expert
+  size_t shared_dim = 0;  // width of the expert every row passes, unweighted; 0: none
+  size_t first_dense_layers = 0;  // layers before the first one with experts
+  RouterKind router = RouterKind::kSoftmax;
+  bool bias = false;           // added to the scores that rank experts, never to their weights
+  size_t groups = 1;           // equal ranges of experts; the best `groups_used` of them compete
+  size_t groups_used = 1;
+  bool renormalise = false;    // the weights of the chosen sum to `scale`
+  double scale = 1.0;
+};
+
+// How the makers decode the model. The decoder turns this into its own options.
+struct DecodeDefaults {
+  enum class Schedule {
+    kEvenSplit,       // a block's masks are spread evenly over its steps (LLaDA)
+    kEvenSplitBlock,  // a block's length is, whatever of it is masked (SDAR, LLaDA2)
+    kLinear,          // the float32 schedule of the A2D samplers
+    kTimeGrid,        // equal strides in time (Dream)
+    kEntropyKept,     // the share of highest entropy stays masked (RND1)
+    kThreshold,       // no schedule: whatever exceeds the threshold, and always the best
+  };
+  enum class Order { kProbability, kEntropy };
+  enum class Draw { kGumbel, kFiltered };
+  size_t gen_length = 128;
+  size_t block_length = 32;     // 0: the whole canvas
+  size_t sub_block_length = 0;  // 0: a block has no sub-blocks (Fast-dLLM v2)
+  size_t steps_per_block = 0;   // 0: as many as the block has positions
+  Schedule schedule = Schedule::kEvenSplit;
+  Order order = Order::kProbability;
+  Draw draw = Draw::kGumbel;
+  double temperature = 0.0;
+  double top_p = 1.0;
+  std::optional<double> threshold = {};       // settle what is more probable than this
+  std::optional<double> edit_threshold = {};  // and rewrite settled tokens (LLaDA2.1)
+  size_t max_post_steps = 0;             // passes over a full block that may still edit it
+  bool grows = false;           // the canvas grows block by block until an end token
+  bool block_seeds_next = false;  // a full block's last row gives the next one's first token
+};
+
+// The published settings of each cache for this model. LLaDA-8B's stand here, for families nobody
+// published any for.
+struct CacheDefaults {
+  // SPA-Cache, Equation 5: the peak as a share of the depth, the ratios there and at both ends.
+  double spa_peak_depth = 0.75;
+  double spa_peak_ratio = 0.25, spa_first_ratio = 0.03, spa_last_ratio = 0.13;
+  double spa_reference_peak_depth = 0.75;  // as the authors' code has it
+  size_t spa_proxy_share = 32;             // value rows for each row of a proxy
+  size_t spa_reference_warmup = 0;         // dense steps the authors' code begins with
+  size_t spa_prompt_interval = 50, spa_gen_interval = 7;  // of the authors' GSM8K scripts
+  double spa_floor_ratio = 0.0625;
+  size_t elastic_beta = 16;
+  size_t dllm_prompt_interval = 50, dllm_gen_interval = 7;
+  size_t dkv_interval = 8;
+  bool dkv_by_block = true;  // dKV-Cache starts anew with every block
+};
 
 struct ModelConfig {
-  Family family = Family::kLlada;
-  std::string name;          // for people: "LLaDA-8B-Instruct", or the file's name
+  std::string family = {};   // "llada": its record's name
+  std::string name = {};     // for people: "LLaDA-8B-Instruct", or the file's name
   size_t num_layers = 0;
   size_t model_dim = 0;      // width of the residual stream
   size_t num_heads = 0;      // query heads
   size_t num_kv_heads = 0;   // divides num_heads
-  size_t head_dim = 0;
-  size_t ffn_dim = 0;
+  size_t head_dim = 0;       // num_heads * head_dim need not be model_dim
+  size_t ffn_dim = 0;        // of dense layers; 0 if there are none
   size_t vocab_rows = 0;     // rows of the embedding and of the output head
   size_t context_length = 0;
   float norm_epsilon = 0.0f;
   double rope_theta = 0.0;
+  size_t rope_dim = 0;       // the first dimensions of a head that rotate
   bool qkv_bias = false;
+  bool qk_norm = false;      // each head of q and k is normed before it rotates
   bool tied_head = false;    // the output head is the embedding
-  bool logit_shift = false;  // position p is predicted by row p - 1 (Dream)
+  bool logit_shift = false;  // position p is predicted by row p - 1
   // The rows of Wq and Wk are stored so that RoPE pairs are neighbours (llama.cpp's `llada` files).
   bool interleaved_qk = false;
-  TokenId mask_id = 0;
-  std::optional<TokenId> eos_id, bos_id, pad_id;
-  // The canvas and the blocks its makers decode it with, if they say so.
-  std::optional<size_t> gen_length, block_length;
-  // SPA-Cache's budget for it: peak layer, and the ratios at the peak, the first and the last layer.
-  std::optional<std::array<double, 4>> spa_budget;
+  ExpertConfig experts = {};
+  AttentionPattern attention = {};
+  TokenId mask_id = -1;
+  std::optional<TokenId> eos_id = {}, bos_id = {}, pad_id = {};
+  std::vector<TokenId> stop_ids = {};     // every end token the files name, eos_id first
+  std::optional<TokenId> expand_id = {};  // becomes two masks when written (DreamOn)
+  std::string_view chat = {};             // its format in text/chat_template.h
+  DecodeDefaults decode = {};
+  CacheDefaults cache = {};
+  // SPA-Cache's budget measured for this very model, if the file carries one: peak layer, and the
+  // ratios at the peak, the first and the last layer.
+  std::optional<std::array<double, 4>> spa_budget = {};
 
   size_t q_dim() const { return num_heads * head_dim; }
   size_t kv_dim() const { return num_kv_heads * head_dim; }
+  bool has_experts(size_t layer) const {
+    return experts.count > 0 && layer >= experts.first_dense_layers;
+  }
 };
 
 extern const std::array<const char*, 4> kBudgetKeys;  // of spa_budget in GGUF metadata
-
-std::string_view FamilyName(Family family);  // "llada", "dream"
 
 ModelConfig ConfigFromGguf(const GgufFile& file);
 ModelConfig ConfigFromFolder(const std::filesystem::path& folder);

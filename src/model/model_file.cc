@@ -1,17 +1,21 @@
 #include "model/model_file.h"
 
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "base/random.h"
 #include "file/safetensors.h"
+#include "model/family.h"
 
 namespace spa {
 namespace {
 
 std::string ShapeText(const std::vector<uint64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+uint64_t PartNumber(TensorRole role, size_t layer, size_t expert) {
+  return static_cast<uint64_t>(role) << 48 | static_cast<uint64_t>(layer) << 32 | expert;
 }
 
 }  // namespace
@@ -28,15 +32,19 @@ ModelFile ModelFile::Open(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(status)) {
     model.config_ = ConfigFromFolder(path);
     model.tensors_ = std::make_unique<SafetensorsFolder>(path);
-    model.scheme_ =
-        model.config_.family == Family::kLlada ? NameScheme::kHfLlada : NameScheme::kHfDream;
+    const TensorNames& names = *FamilyNamed(model.config_.family).folder_names;
+    // Some folders that say the head is tied store it all the same.
+    if (model.tensors_->Find(names.Name(TensorRole::kHead)) != nullptr) {
+      model.config_.tied_head = false;
+    }
+    model.Check(names);
   } else {
     auto gguf = std::make_unique<GgufFile>(path);
     model.config_ = ConfigFromGguf(*gguf);
     model.gguf_ = gguf.get();
     model.tensors_ = std::move(gguf);
+    model.Check(kGgufNames);
   }
-  model.Check();
   return model;
 }
 
@@ -47,29 +55,41 @@ ModelFile ModelFile::FromMemory(std::span<const std::byte> gguf, std::string nam
   model.config_ = ConfigFromGguf(*file);
   model.gguf_ = file.get();
   model.tensors_ = std::move(file);
-  model.Check();
+  model.Check(kGgufNames);
   return model;
 }
 
-void ModelFile::Check() {
-  std::unordered_set<std::string> expected_names;
-  for (const ExpectedTensor& expected : ExpectedTensors(config_)) {
-    const std::string name = TensorName(scheme_, expected.role, expected.layer);
-    const Tensor* tensor = tensors_->Find(name);
-    if (tensor == nullptr) throw Error("{}: the tensor {} is missing", where_, name);
-    if (tensor->shape != expected.shape) {
-      throw Error("{}: the tensor {} has the shape {}, expected {}", where_, name,
-                  ShapeText(tensor->shape), ShapeText(expected.shape));
+void ModelFile::Check(const TensorNames& names) {
+  std::unordered_map<std::string_view, const Tensor*> found;
+  for (const Tensor& tensor : tensors_->tensors()) found.emplace(tensor.name, &tensor);
+  const std::string fused_name = names.Name(TensorRole::kWqkv);
+  fused_qkv_ = !fused_name.empty() && found.contains(fused_name);
+  for (const StoredTensor& stored : StoredTensors(config_, names, fused_qkv_)) {
+    const auto it = found.find(stored.name);
+    if (it == found.end()) throw Error("{}: the tensor {} is missing", where_, stored.name);
+    const Tensor& tensor = *it->second;
+    if (tensor.shape != stored.shape) {
+      throw Error("{}: the tensor {} has the shape {}, expected {}", where_, stored.name,
+                  ShapeText(tensor.shape), ShapeText(stored.shape));
     }
-    expected_names.insert(name);
+    size_t first = 0;  // byte
+    for (const TensorKey& part : stored.parts) {
+      Tensor slice = {.name = tensor.name,
+                      .dtype = tensor.dtype,
+                      .shape = ShapeOf(config_, part.role),
+                      .bytes = {}};
+      const size_t size = slice.rows() * RowBytes(slice.dtype, slice.cols());
+      slice.bytes = tensor.bytes.subspan(first, size);
+      first += size;
+      parts_.emplace(PartNumber(part.role, part.layer, part.expert), std::move(slice));
+    }
+    found.erase(it);
   }
   for (const Tensor& tensor : tensors_->tensors()) {
-    if (expected_names.contains(tensor.name) || tensor.name.ends_with("rotary_emb.inv_freq")) {
-      continue;
-    }
+    if (!found.contains(tensor.name) || tensor.name.ends_with("rotary_emb.inv_freq")) continue;
     // An ignored bias or scale would give wrong answers without a word.
     throw Error("{}: the tensor {} has no place in a {} model", where_, tensor.name,
-                FamilyName(config_.family));
+                config_.family);
   }
 }
 
@@ -79,11 +99,11 @@ uint64_t ModelFile::tensor_bytes() const {
   return bytes;
 }
 
-const Tensor& ModelFile::Get(TensorRole role, size_t layer) const {
+const Tensor& ModelFile::Get(TensorRole role, size_t layer, size_t expert) const {
   if (role == TensorRole::kHead && config_.tied_head) role = TensorRole::kEmbedding;
-  const Tensor* tensor = tensors_->Find(TensorName(scheme_, role, layer));
-  SPA_CHECK(tensor != nullptr);
-  return *tensor;
+  const auto it = parts_.find(PartNumber(role, layer, expert));
+  SPA_CHECK(it != parts_.end());
+  return it->second;
 }
 
 std::vector<uint32_t> ModelFile::HalfSplitRowOrder(TensorRole role) const {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "file/gguf.h"
@@ -30,8 +31,12 @@ class ModelFile {
   const std::filesystem::path& path() const { return path_; }  // empty if in memory
   uint64_t tensor_bytes() const;
 
-  // Always present: Open has checked. kHead of a tied model is the embedding.
-  const Tensor& Get(TensorRole role, size_t layer = 0) const;
+  // Always present: Open has checked. kHead of a tied model is the embedding. What the file stores
+  // within a larger tensor (q, k, v; an expert) comes as its rows of that.
+  const Tensor& Get(TensorRole role, size_t layer = 0, size_t expert = 0) const;
+
+  const Tensor& Get(const TensorKey& key) const { return Get(key.role, key.layer, key.expert); }
+  bool fused_qkv() const { return fused_qkv_; }  // q, k and v are stored as one tensor
 
   // The order in which stored rows of Wq or Wk become rows of the half-split RoPE layout; empty when
   // they already are (see ModelConfig::interleaved_qk).
@@ -42,14 +47,15 @@ class ModelFile {
 
  private:
   ModelFile() = default;
-  void Check();
+  void Check(const TensorNames& names);
 
   ModelConfig config_;
   std::string where_;
   std::filesystem::path path_;
   std::unique_ptr<TensorFile> tensors_;
   const GgufFile* gguf_ = nullptr;
-  NameScheme scheme_ = NameScheme::kGguf;
+  bool fused_qkv_ = false;
+  std::unordered_map<uint64_t, Tensor> parts_;  // by role, layer and expert
 };
 
 }  // namespace spa

@@ -2,90 +2,156 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace spa {
 namespace {
 
-struct Names {
-  TensorRole role;
-  const char* gguf;
-  const char* hf_llada;  // after "model.transformer."
-  const char* hf_dream;
+using enum TensorRole;
+
+constexpr std::pair<TensorRole, std::string_view> kGgufNameList[] = {
+    {kEmbedding, "token_embd.weight"},      {kFinalNorm, "output_norm.weight"},
+    {kHead, "output.weight"},               {kAttnNorm, "attn_norm.weight"},
+    {kWq, "attn_q.weight"},                 {kWk, "attn_k.weight"},
+    {kWv, "attn_v.weight"},                 {kBq, "attn_q.bias"},
+    {kBk, "attn_k.bias"},                   {kBv, "attn_v.bias"},
+    {kQNorm, "attn_q_norm.weight"},         {kKNorm, "attn_k_norm.weight"},
+    {kWo, "attn_output.weight"},            {kFfnNorm, "ffn_norm.weight"},
+    {kWgate, "ffn_gate.weight"},            {kWup, "ffn_up.weight"},
+    {kWdown, "ffn_down.weight"},            {kRouter, "ffn_gate_inp.weight"},
+    {kRouterBias, "exp_probs_b.bias"},      {kSharedGate, "ffn_gate_shexp.weight"},
+    {kSharedUp, "ffn_up_shexp.weight"},     {kSharedDown, "ffn_down_shexp.weight"},
+    {kExpertGate, "ffn_gate_exps.weight"},  {kExpertUp, "ffn_up_exps.weight"},
+    {kExpertDown, "ffn_down_exps.weight"},  {kWqkv, "attn_qkv.weight"},
+};
+constexpr std::pair<TensorRole, std::string_view> kQwenNameList[] = {
+    {kEmbedding, "model.embed_tokens.weight"},
+    {kFinalNorm, "model.norm.weight"},
+    {kHead, "lm_head.weight"},
+    {kAttnNorm, "input_layernorm.weight"},
+    {kWq, "self_attn.q_proj.weight"},
+    {kWk, "self_attn.k_proj.weight"},
+    {kWv, "self_attn.v_proj.weight"},
+    {kBq, "self_attn.q_proj.bias"},
+    {kBk, "self_attn.k_proj.bias"},
+    {kBv, "self_attn.v_proj.bias"},
+    {kQNorm, "self_attn.q_norm.weight"},
+    {kKNorm, "self_attn.k_norm.weight"},
+    {kWo, "self_attn.o_proj.weight"},
+    {kFfnNorm, "post_attention_layernorm.weight"},
+    {kWgate, "mlp.gate_proj.weight"},
+    {kWup, "mlp.up_proj.weight"},
+    {kWdown, "mlp.down_proj.weight"},
+    {kRouter, "mlp.gate.weight"},
+    {kSharedGate, "shared_expert.gate_proj.weight"},
+    {kSharedUp, "shared_expert.up_proj.weight"},
+    {kSharedDown, "shared_expert.down_proj.weight"},
+    {kExpertGate, "mlp.experts.{}.gate_proj.weight"},
+    {kExpertUp, "mlp.experts.{}.up_proj.weight"},
+    {kExpertDown, "mlp.experts.{}.down_proj.weight"},
 };
 
-// Note LLaDA's two meanings of ff_out: in a block it is the FFN's down projection, outside the
-// output head; and that its ff_proj is the gate.
-constexpr Names kModelNames[] = {
-    {TensorRole::kEmbedding, "token_embd.weight", "wte.weight", "model.embed_tokens.weight"},
-    {TensorRole::kFinalNorm, "output_norm.weight", "ln_f.weight", "model.norm.weight"},
-    {TensorRole::kHead, "output.weight", "ff_out.weight", "lm_head.weight"},
-};
-constexpr Names kLayerNames[] = {
-    {TensorRole::kAttnNorm, "attn_norm.weight", "attn_norm.weight", "input_layernorm.weight"},
-    {TensorRole::kWq, "attn_q.weight", "q_proj.weight", "self_attn.q_proj.weight"},
-    {TensorRole::kWk, "attn_k.weight", "k_proj.weight", "self_attn.k_proj.weight"},
-    {TensorRole::kWv, "attn_v.weight", "v_proj.weight", "self_attn.v_proj.weight"},
-    {TensorRole::kBq, "attn_q.bias", "q_proj.bias", "self_attn.q_proj.bias"},
-    {TensorRole::kBk, "attn_k.bias", "k_proj.bias", "self_attn.k_proj.bias"},
-    {TensorRole::kBv, "attn_v.bias", "v_proj.bias", "self_attn.v_proj.bias"},
-    {TensorRole::kWo, "attn_output.weight", "attn_out.weight", "self_attn.o_proj.weight"},
-    {TensorRole::kFfnNorm, "ffn_norm.weight", "ff_norm.weight", "post_attention_layernorm.weight"},
-    {TensorRole::kWgate, "ffn_gate.weight", "ff_proj.weight", "mlp.gate_proj.weight"},
-    {TensorRole::kWup, "ffn_up.weight", "up_proj.weight", "mlp.up_proj.weight"},
-    {TensorRole::kWdown, "ffn_down.weight", "ff_out.weight", "mlp.down_proj.weight"},
-};
+bool IsOfModel(TensorRole role) { return role <= kHead; }
+bool IsOfExpert(TensorRole role) { return role >= kExpertGate && role <= kExpertDown; }
+
+std::string_view Pattern(const TensorNames& names, TensorRole role) {
+  const auto it = std::ranges::find(names.names, role, [](const auto& entry) { return entry.first; });
+  return it == names.names.end() ? std::string_view() : it->second;
+}
 
 }  // namespace
 
-std::string TensorName(NameScheme scheme, TensorRole role, size_t layer) {
-  for (const Names& names : kModelNames) {
-    if (names.role != role) continue;
-    switch (scheme) {
-      case NameScheme::kGguf: return names.gguf;
-      case NameScheme::kHfLlada: return fmt::format("model.transformer.{}", names.hf_llada);
-      case NameScheme::kHfDream: return names.hf_dream;
-    }
-  }
-  for (const Names& names : kLayerNames) {
-    if (names.role != role) continue;
-    switch (scheme) {
-      case NameScheme::kGguf: return fmt::format("blk.{}.{}", layer, names.gguf);
-      case NameScheme::kHfLlada:
-        return fmt::format("model.transformer.blocks.{}.{}", layer, names.hf_llada);
-      case NameScheme::kHfDream: return fmt::format("model.layers.{}.{}", layer, names.hf_dream);
-    }
+constexpr TensorNames kGgufNames = {.layer = "blk.{}.", .names = kGgufNameList};
+constexpr TensorNames kQwenNames = {.layer = "model.layers.{}.", .names = kQwenNameList};
+
+std::string TensorNames::Name(TensorRole role, size_t layer_index, size_t expert) const {
+  const std::string_view pattern = Pattern(*this, role);
+  if (pattern.empty()) return {};
+  if (IsOfModel(role)) return std::string(pattern);
+  const std::string prefix = fmt::format(fmt::runtime(layer), layer_index);
+  return prefix + (IsOfExpert(role) ? fmt::format(fmt::runtime(pattern), expert)
+                                    : std::string(pattern));
+}
+
+std::vector<uint64_t> ShapeOf(const ModelConfig& config, TensorRole role) {
+  const uint64_t d = config.model_dim, q = config.q_dim(), kv = config.kv_dim(),
+                 ffn = config.ffn_dim, vocab = config.vocab_rows, expert = config.experts.dim,
+                 shared = config.experts.shared_dim;
+  switch (role) {
+    case kEmbedding: case kHead: return {vocab, d};
+    case kFinalNorm: case kAttnNorm: case kFfnNorm: return {d};
+    case kWq: return {q, d};
+    case kWk: case kWv: return {kv, d};
+    case kWqkv: return {q + 2 * kv, d};
+    case kBq: return {q};
+    case kBk: case kBv: return {kv};
+    case kQNorm: case kKNorm: return {config.head_dim};
+    case kWo: return {d, q};
+    case kWgate: case kWup: return {ffn, d};
+    case kWdown: return {d, ffn};
+    case kRouter: return {config.experts.count, d};
+    case kRouterBias: return {config.experts.count};
+    case kSharedGate: case kSharedUp: return {shared, d};
+    case kSharedDown: return {d, shared};
+    case kExpertGate: case kExpertUp: return {expert, d};
+    case kExpertDown: return {d, expert};
   }
   SPA_CHECK(false);
   return {};
 }
 
-std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config) {
-  const uint64_t d = config.model_dim, q = config.q_dim(), kv = config.kv_dim(),
-                 ffn = config.ffn_dim, vocab = config.vocab_rows;
-  std::vector<ExpectedTensor> tensors;
-  tensors.push_back({TensorRole::kEmbedding, 0, {vocab, d}});
-  for (size_t layer = 0; layer < config.num_layers; ++layer) {
-    const auto add = [&](TensorRole role, std::vector<uint64_t> shape) {
-      tensors.push_back({role, layer, std::move(shape)});
-    };
-    add(TensorRole::kAttnNorm, {d});
-    add(TensorRole::kWq, {q, d});
-    add(TensorRole::kWk, {kv, d});
-    add(TensorRole::kWv, {kv, d});
-    if (config.qkv_bias) {
-      add(TensorRole::kBq, {q});
-      add(TensorRole::kBk, {kv});
-      add(TensorRole::kBv, {kv});
+std::vector<StoredTensor> StoredTensors(const ModelConfig& config, const TensorNames& names,
+                                        bool fused_qkv) {
+  std::vector<StoredTensor> tensors;
+  size_t layer = 0;
+  const auto add = [&](TensorRole role, size_t expert = 0) {
+    tensors.push_back({.name = names.Name(role, layer, expert),
+                       .shape = ShapeOf(config, role),
+                       .parts = {{role, layer, expert}}});
+  };
+  const auto add_experts = [&](TensorRole role) {
+    if (Pattern(names, role).find("{}") != std::string_view::npos) {
+      for (size_t e = 0; e < config.experts.count; ++e) add(role, e);
+      return;
     }
-    add(TensorRole::kWo, {d, q});
-    add(TensorRole::kFfnNorm, {d});
-    add(TensorRole::kWgate, {ffn, d});
-    add(TensorRole::kWup, {ffn, d});
-    add(TensorRole::kWdown, {d, ffn});
+    add(role);
+    StoredTensor& all = tensors.back();
+    all.shape.insert(all.shape.begin(), config.experts.count);
+    for (size_t e = 1; e < config.experts.count; ++e) all.parts.push_back({role, layer, e});
+  };
+  add(kEmbedding);
+  for (; layer < config.num_layers; ++layer) {
+    add(kAttnNorm);
+    if (fused_qkv) {
+      add(kWqkv);
+      tensors.back().parts = {{kWq, layer}, {kWk, layer}, {kWv, layer}};
+    } else {
+      for (const TensorRole role : {kWq, kWk, kWv}) add(role);
+    }
+    if (config.qkv_bias) {
+      for (const TensorRole role : {kBq, kBk, kBv}) add(role);
+    }
+    if (config.qk_norm) {
+      for (const TensorRole role : {kQNorm, kKNorm}) add(role);
+    }
+    add(kWo);
+    add(kFfnNorm);
+    if (!config.has_experts(layer)) {
+      for (const TensorRole role : {kWgate, kWup, kWdown}) add(role);
+      continue;
+    }
+    add(kRouter);
+    if (config.experts.bias) add(kRouterBias);
+    if (config.experts.shared_dim > 0) {
+      for (const TensorRole role : {kSharedGate, kSharedUp, kSharedDown}) add(role);
+    }
+    for (const TensorRole role : {kExpertGate, kExpertUp, kExpertDown}) add_experts(role);
   }
-  tensors.push_back({TensorRole::kFinalNorm, 0, {d}});
-  if (!config.tied_head) tensors.push_back({TensorRole::kHead, 0, {vocab, d}});
+  layer = 0;
+  add(kFinalNorm);
+  if (!config.tied_head) add(kHead);
   return tensors;
 }
 

@@ -1,31 +1,60 @@
-// The only list of tensor names, per file format and family, with the shapes they must have.
+// The model's matrices and vectors by what they do, and how a file stores them: under which names,
+// and whether q, k and v, or all experts of a layer, share a tensor.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/config.h"
 
 namespace spa {
 
-enum class TensorRole {
-  kEmbedding, kFinalNorm, kHead,                                   // once per model
-  kAttnNorm, kWq, kWk, kWv, kBq, kBk, kBv, kWo,                    // once per layer
-  kFfnNorm, kWgate, kWup, kWdown,
+enum class TensorRole : uint8_t {
+  kEmbedding, kFinalNorm, kHead,                                           // once per model
+  kAttnNorm, kWq, kWk, kWv, kBq, kBk, kBv, kQNorm, kKNorm, kWo, kFfnNorm,  // once per layer
+  kWgate, kWup, kWdown,                                                    // in dense layers
+  kRouter, kRouterBias, kSharedGate, kSharedUp, kSharedDown,               // in layers with experts
+  kExpertGate, kExpertUp, kExpertDown,                                     // once per expert
+  kWqkv,                                                                   // Wq, Wk, Wv as stored
 };
 
-enum class NameScheme { kGguf, kHfLlada, kHfDream };
+struct TensorNames {
+  std::string_view layer;  // before the names of a layer's tensors; {} is its number
+  // {} in an expert's name is its number; without it all experts of a layer are one tensor.
+  std::span<const std::pair<TensorRole, std::string_view>> names;
 
-std::string TensorName(NameScheme scheme, TensorRole role, size_t layer = 0);
-
-struct ExpectedTensor {
-  TensorRole role;
-  size_t layer;
-  std::vector<uint64_t> shape;  // slowest first
+  // Empty if there is no such tensor.
+  std::string Name(TensorRole role, size_t layer_index = 0, size_t expert = 0) const;
 };
 
-// Every tensor a model of this configuration has, in the order of the forward pass.
-std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config);
+extern const TensorNames kGgufNames;  // llama.cpp's
+extern const TensorNames kQwenNames;  // of Qwen's descendants in Hugging Face folders
+
+struct TensorKey {
+  TensorRole role = TensorRole::kEmbedding;
+  size_t layer = 0;
+  size_t expert = 0;
+  bool operator==(const TensorKey&) const = default;
+};
+
+// Slowest dimension first.
+std::vector<uint64_t> ShapeOf(const ModelConfig& config, TensorRole role);
+
+struct StoredTensor {
+  std::string name;
+  std::vector<uint64_t> shape;   // of the whole
+  std::vector<TensorKey> parts;  // stacked in this order along the slowest dimension
+
+  TensorRole role() const { return parts.front().role; }
+};
+
+// Every tensor of a model of this configuration, in the order of the forward pass. `fused_qkv`: q,
+// k and v are stored as one.
+std::vector<StoredTensor> StoredTensors(const ModelConfig& config, const TensorNames& names,
+                                        bool fused_qkv);
 
 }  // namespace spa

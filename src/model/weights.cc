@@ -1,18 +1,48 @@
 #include "model/weights.h"
 
+#include <cstring>
+
 #include "base/error.h"
 #include "kernels/block_codec.h"
 
 namespace spa {
 namespace {
 
+// Where the half-precision scales of a quantised block are: nothing else in it can fail to be a
+// number.
+std::vector<size_t> ScaleOffsets(DType dtype) {
+  switch (dtype) {
+    case DType::kQ8_0: case DType::kQ4_0: case DType::kQ5_0: return {0};
+    case DType::kQ4_1: case DType::kQ5_1: case DType::kQ4_K: case DType::kQ5_K: return {0, 2};
+    case DType::kQ6_K: return {208};
+    case DType::kF16: case DType::kBF16: return {0};
+    case DType::kF32: return {2};
+  }
+  return {};
+}
+
+bool AllNumbers(const Tensor& tensor) {
+  // All exponent bits set; of float32 and bfloat16 the upper half decides.
+  const bool wide = tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16;
+  const uint16_t exponent = wide ? 0x7f80 : 0x7c00;
+  const size_t block_bytes = Info(tensor.dtype).block_bytes;
+  for (const size_t offset : ScaleOffsets(tensor.dtype)) {
+    for (size_t i = offset; i < tensor.bytes.size(); i += block_bytes) {
+      uint16_t half;
+      std::memcpy(&half, tensor.bytes.data() + i, sizeof(half));
+      if ((half & exponent) == exponent) return false;
+    }
+  }
+  return true;
+}
+
 class Loader {
  public:
   Loader(const ModelFile& file, ThreadPool& pool, const LoadProgress& progress)
       : file_(file), pool_(pool), progress_(progress), total_bytes_(file.tensor_bytes()) {}
 
-  PackedMatrix Matrix(TensorRole role, size_t layer) {
-    const Tensor& tensor = file_.Get(role, layer);
+  PackedMatrix Matrix(TensorRole role, size_t layer, size_t expert = 0) {
+    const Tensor& tensor = file_.Get(role, layer, expert);
     const std::vector<uint32_t> order = file_.HalfSplitRowOrder(role);
     PackedMatrix packed({.dtype = tensor.dtype,
                          .rows = tensor.rows(),
@@ -25,10 +55,14 @@ class Loader {
     return packed;
   }
 
+  // A small tensor as it is: norms, biases, routers.
   std::vector<float> Vector(TensorRole role, size_t layer) {
     const Tensor& tensor = file_.Get(role, layer);
-    std::vector<float> values(tensor.cols());
-    DecodeRow(tensor.dtype, tensor.bytes.data(), values.size(), values.data());
+    std::vector<float> values(tensor.num_elements());
+    const size_t cols = tensor.cols(), row_bytes = RowBytes(tensor.dtype, cols);
+    for (size_t row = 0; row < tensor.rows(); ++row) {
+      DecodeRow(tensor.dtype, tensor.bytes.data() + row * row_bytes, cols, &values[row * cols]);
+    }
     // Biases belong to rows of Wq and Wk, so they follow the same order.
     const TensorRole matrix = role == TensorRole::kBq   ? TensorRole::kWq
                               : role == TensorRole::kBk ? TensorRole::kWk
@@ -38,8 +72,44 @@ class Loader {
       for (size_t i = 0; i < order.size(); ++i) ordered[i] = values[order[i]];
       values = std::move(ordered);
     }
+    CheckNumbers(tensor);
     Report(tensor);
     return values;
+  }
+
+  ExpertWeights Experts(const ExpertConfig& config, size_t layer) {
+    ExpertWeights experts;
+    const std::vector<float> router = Vector(TensorRole::kRouter, layer);
+    experts.router = PackedMatrix({.dtype = DType::kF32,
+                                   .rows = config.count,
+                                   .cols = router.size() / config.count,
+                                   .data = reinterpret_cast<const std::byte*>(router.data())},
+                                  pool_);
+    if (config.bias) experts.router_bias = Vector(TensorRole::kRouterBias, layer);
+    if (config.shared_dim > 0) {
+      experts.shared_wgate = Matrix(TensorRole::kSharedGate, layer);
+      experts.shared_wup = Matrix(TensorRole::kSharedUp, layer);
+      experts.shared_wdown = Matrix(TensorRole::kSharedDown, layer);
+    }
+    const auto each = [&](TensorRole role, std::vector<PackedMatrix>& matrices) {
+      matrices.reserve(config.count);
+      for (size_t e = 0; e < config.count; ++e) {
+        CheckNumbers(file_.Get(role, layer, e));
+        matrices.push_back(Matrix(role, layer, e));
+      }
+    };
+    each(TensorRole::kExpertGate, experts.wgate);
+    each(TensorRole::kExpertUp, experts.wup);
+    each(TensorRole::kExpertDown, experts.wdown);
+    return experts;
+  }
+
+  // A value that is not a number would spread through all rows, and a router would choose nobody.
+  void CheckNumbers(const Tensor& tensor) const {
+    if (!AllNumbers(tensor)) {
+      throw Error("{}: the tensor {} holds a value that is not a number", file_.where(),
+                  tensor.name);
+    }
   }
 
   void Report(const Tensor& tensor) {
@@ -71,6 +141,12 @@ size_t Weights::bytes() const {
                                        &layer.wup, &layer.wdown}) {
       bytes += matrix->bytes();
     }
+    const ExpertWeights& experts = layer.experts;
+    bytes += experts.router.bytes() + experts.shared_wgate.bytes() + experts.shared_wup.bytes() +
+             experts.shared_wdown.bytes();
+    for (const auto* matrices : {&experts.wgate, &experts.wup, &experts.wdown}) {
+      for (const PackedMatrix& matrix : *matrices) bytes += matrix.bytes();
+    }
   }
   return bytes;
 }
@@ -92,8 +168,16 @@ Weights LoadWeights(const ModelFile& file, ThreadPool& pool, const LoadProgress&
       layer.bk = load.Vector(TensorRole::kBk, i);
       layer.bv = load.Vector(TensorRole::kBv, i);
     }
+    if (config.qk_norm) {
+      layer.q_norm = load.Vector(TensorRole::kQNorm, i);
+      layer.k_norm = load.Vector(TensorRole::kKNorm, i);
+    }
     layer.wo = load.Matrix(TensorRole::kWo, i);
     layer.ffn_norm = load.Vector(TensorRole::kFfnNorm, i);
+    if (config.has_experts(i)) {
+      layer.experts = load.Experts(config.experts, i);
+      continue;
+    }
     layer.wgate = load.Matrix(TensorRole::kWgate, i);
     layer.wup = load.Matrix(TensorRole::kWup, i);
     layer.wdown = load.Matrix(TensorRole::kWdown, i);

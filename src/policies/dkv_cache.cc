@@ -81,8 +81,9 @@ std::vector<OptionInfo> DkvGreedyOptionTable() {
 
 PolicyFactory MakeDkvDecode(OptionReader& reader, const PolicyContext& context) {
   DkvDecodeOptions options;
-  options.by_block = context.file->config().family == Family::kLlada;
-  options.interval = reader.Count("interval", options.by_block ? 8 : 4);
+  const CacheDefaults& published = context.file->config().cache;
+  options.by_block = published.dkv_by_block;
+  options.interval = reader.Count("interval", published.dkv_interval);
   options.freeze_prompt = reader.Flag("freeze-prompt", false);
   options.shift = static_cast<DkvShift>(reader.Choice("shift", 0));
   return [options] { return std::make_unique<DkvDecodePolicy>(options); };

@@ -47,10 +47,10 @@ std::vector<OptionInfo> DllmOptionTable() {
 }
 
 PolicyFactory MakeDllm(OptionReader& reader, const PolicyContext& context) {
-  const bool dream = context.file->config().family == Family::kDream;
+  const CacheDefaults& published = context.file->config().cache;
   DllmOptions options;
-  options.prompt_interval = reader.Count("prompt-interval", dream ? 25 : 50);
-  options.gen_interval = reader.Count("gen-interval", dream ? 2 : 7);
+  options.prompt_interval = reader.Count("prompt-interval", published.dllm_prompt_interval);
+  options.gen_interval = reader.Count("gen-interval", published.dllm_gen_interval);
   options.rho = reader.Number("rho", options.rho);
   return [options] { return std::make_unique<DllmPolicy>(options); };
 }

@@ -144,7 +144,7 @@ std::vector<OptionInfo> ElasticOptionTable() {
 PolicyFactory MakeElastic(OptionReader& reader, const PolicyContext& context) {
   const ModelConfig config = context.file->config();
   ElasticOptions options;
-  options.beta = reader.Count("beta", config.family == Family::kDream ? 32 : 16);
+  options.beta = reader.Count("beta", config.cache.elastic_beta);
   options.gamma = reader.Number("gamma", options.gamma);
   options.track = reader.Count("track", options.track);
   options.block_caching = reader.Flag("block-caching", options.block_caching);

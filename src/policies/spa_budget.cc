@@ -43,14 +43,12 @@ Budget PublishedBudget(const ModelConfig& config) {
     const auto [peak_layer, peak, first, last] = *config.spa_budget;
     return {.peak_layer = peak_layer, .peak_ratio = peak, .first_ratio = first, .last_ratio = last};
   }
+  const CacheDefaults& published = config.cache;
   const auto layers = static_cast<double>(config.num_layers);
-  if (config.family == Family::kDream) {
-    return {.peak_layer = std::round(14.0 / 28.0 * layers), .peak_ratio = 0.30,
-            .first_ratio = 0.05, .last_ratio = 0.25};
-  }
-  const double peak = config.name.find("1.5") != std::string::npos ? 25.0 : 24.0;
-  return {.peak_layer = std::round(peak / 32.0 * layers), .peak_ratio = 0.25,
-          .first_ratio = 0.03, .last_ratio = 0.13};
+  return {.peak_layer = std::round(published.spa_peak_depth * layers),
+          .peak_ratio = published.spa_peak_ratio,
+          .first_ratio = published.spa_first_ratio,
+          .last_ratio = published.spa_last_ratio};
 }
 
 double MeanRatio(const std::vector<double>& ratios) {

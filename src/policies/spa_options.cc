@@ -40,8 +40,9 @@ size_t Index(T value) {
 
 // Per-layer shares of the rows, by Equation 5 or by the authors' code.
 std::vector<double> ReadRatios(OptionReader& reader, const PolicyContext& context,
-                               const Preset& preset, bool dream, FirstLayer first_layer) {
+                               const Preset& preset, FirstLayer first_layer) {
   const ModelConfig& config = context.file->config();
+  const CacheDefaults& published = config.cache;
   const bool reference = preset.floor;
   constexpr double kLeast = 1e-4;
   // A measured profile gives the shape of the bell. How much is spent stays the published peak: at
@@ -49,7 +50,7 @@ std::vector<double> ReadRatios(OptionReader& reader, const PolicyContext& contex
   Budget budget = ChooseBudget(reader, *context.file, preset.stored_profile);
   const auto uniform = reader.OptionalNumber("rho");
   const double floor =
-      reader.Number("rho-min", reference ? (dream ? 0.125 : 0.0625) : 0.0);
+      reader.Number("rho-min", reference ? published.spa_floor_ratio : 0.0);
   // The authors' Dream scripts scale the published peak of 0.30 to 0.25.
   const double peak = reader.Number(
       "rho-peak", reference ? 0.25 : PublishedBudget(config).peak_ratio);
@@ -58,6 +59,9 @@ std::vector<double> ReadRatios(OptionReader& reader, const PolicyContext& contex
       reader.Number("rho-first", std::max(kLeast, budget.first_ratio * scale));
   budget.last_ratio =
       reader.Number("rho-last", std::max(kLeast, budget.last_ratio * scale));
+  if (reference && !config.spa_budget && reader.Text("profile", "").empty()) {
+    budget.peak_layer = published.spa_reference_peak_depth * static_cast<double>(config.num_layers);
+  }
   budget.peak_layer = reader.Number("peak-layer", budget.peak_layer);
   if (budget.peak_layer > static_cast<double>(config.num_layers)) {
     throw Error("the spa option peak-layer={} is beyond the model's {} layers", budget.peak_layer,
@@ -81,7 +85,7 @@ std::vector<double> ReadRatios(OptionReader& reader, const PolicyContext& contex
 SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   const ModelConfig& config = context.file->config();
   const Preset& preset = kPresets[reader.Choice("preset", 0)];
-  const bool dream = config.family == Family::kDream;
+  const CacheDefaults& published = config.cache;
   SpaOptions o;
   o.identifier = static_cast<Identifier>(reader.Choice("identifier", 0));
   o.rank = reader.Count("rank", DefaultProxyRank(config));
@@ -95,13 +99,13 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   o.full_kv = reader.Choice("kv", Index(preset.full_kv)) == 1;
   o.focus = reader.Flag("focus", preset.focus);
   o.per_token = preset.per_token;
-  o.warmup = preset.warmup && dream ? 1 : 0;
-  const size_t prompt_every = dream ? 25 : 50, gen_every = dream ? 2 : 7;
+  o.warmup = preset.warmup ? published.spa_reference_warmup : 0;
   o.refresh_prompt =
-      reader.Count("refresh-prompt", preset.refresh_prompt ? prompt_every : 0);
-  o.refresh_gen = reader.Count("refresh-gen", preset.refresh_gen ? gen_every : 0);
+      reader.Count("refresh-prompt", preset.refresh_prompt ? published.spa_prompt_interval : 0);
+  o.refresh_gen =
+      reader.Count("refresh-gen", preset.refresh_gen ? published.spa_gen_interval : 0);
   o.refresh_drift = reader.Number("refresh-drift", 0.0);
-  o.ratios = ReadRatios(reader, context, preset, dream, o.first_layer);
+  o.ratios = ReadRatios(reader, context, preset, o.first_layer);
   return o;
 }
 

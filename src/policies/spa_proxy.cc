@@ -101,8 +101,7 @@ size_t MaxProxyRank(const ModelConfig& config) {
 }
 
 size_t DefaultProxyRank(const ModelConfig& config) {
-  // 128 of LLaDA's 4096 value rows, 32 of Dream's 512.
-  const size_t share = config.family == Family::kLlada ? 32 : 16;
+  const size_t share = config.cache.spa_proxy_share;
   const size_t max = MaxProxyRank(config);
   return std::clamp<size_t>(config.kv_dim() / share, std::min<size_t>(16, max), max);
 }

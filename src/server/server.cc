@@ -504,7 +504,7 @@ std::string Server::PropsBody() const {
       {"version", options_.version},
       {"model",
        {{"id", options_.model_id},
-        {"family", config.family == Family::kDream ? "dream" : "llada"},
+        {"family", config.family},
         {"layers", config.num_layers},
         {"context", config.context_length}}},
       {"defaults",

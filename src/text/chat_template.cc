@@ -59,6 +59,11 @@ class Prompt {
     const std::vector<TokenId> ids = tokenizer_.Encode(text);
     ids_.insert(ids_.end(), ids.begin(), ids.end());
   }
+  // Text of the format itself, in which added tokens count.
+  void AddOwnText(const std::string& text) {
+    const std::vector<TokenId> ids = tokenizer_.EncodeWithSpecial(text);
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+  }
   std::vector<TokenId> Take() { return std::move(ids_); }
 
  private:
@@ -85,8 +90,12 @@ std::vector<TokenId> EncodeLlada(const Tokenizer& tokenizer,
   return prompt.Take();
 }
 
-std::vector<TokenId> EncodeDream(const Tokenizer& tokenizer,
-                                 const std::vector<ChatMessage>& messages) {
+// default_system: said when no system message is given; empty for none. answer_start: put at the
+// beginning of the answer.
+std::vector<TokenId> EncodeChatMl(const Tokenizer& tokenizer,
+                                  const std::vector<ChatMessage>& messages,
+                                  const std::string& default_system,
+                                  const std::string& answer_start) {
   Prompt prompt(tokenizer);
   const auto add_turn = [&](const std::string& role, const std::string& content) {
     prompt.AddControl("<|im_start|>");
@@ -94,23 +103,70 @@ std::vector<TokenId> EncodeDream(const Tokenizer& tokenizer,
     prompt.AddControl("<|im_end|>");
     prompt.AddText("\n");
   };
-  if (RoleName(messages.front().role) != "system") {
-    add_turn("system", "You are a helpful assistant.");
+  if (RoleName(messages.front().role) != "system" && !default_system.empty()) {
+    add_turn("system", default_system);
   }
   for (const ChatMessage& message : messages) add_turn(RoleName(message.role), message.content);
   prompt.AddControl("<|im_start|>");
-  prompt.AddText("assistant\n");
+  prompt.AddOwnText("assistant\n" + answer_start);
   return prompt.Take();
+}
+
+std::vector<TokenId> EncodeLing(const Tokenizer& tokenizer,
+                                const std::vector<ChatMessage>& messages) {
+  Prompt prompt(tokenizer);
+  const auto add_role = [&](const std::string& role) {
+    prompt.AddControl("<role>");
+    prompt.AddText(role);
+    prompt.AddControl("</role>");
+  };
+  const auto add_turn = [&](const std::string& role, const std::string& content) {
+    add_role(role);
+    prompt.AddText(content);
+    prompt.AddControl("<|role_end|>");
+  };
+  const bool has_system = RoleName(messages.front().role) == "system";
+  add_turn("SYSTEM", (has_system ? messages.front().content + "\n" : std::string()) +
+                         "detailed thinking off");
+  for (size_t i = has_system ? 1 : 0; i < messages.size(); ++i) {
+    const std::string role = RoleName(messages[i].role);
+    add_turn(role == "user" ? "HUMAN" : role == "assistant" ? "ASSISTANT" : "SYSTEM",
+             messages[i].content);
+  }
+  add_role("ASSISTANT");
+  return prompt.Take();
+}
+
+struct NamedFormat {
+  std::string_view name;
+  ChatFormat format;
+  std::string_view token;  // of the vocabularies that have it
+};
+constexpr NamedFormat kFormats[] = {
+    {"llada", ChatFormat::kLlada, "<|start_header_id|>"}, {"dream", ChatFormat::kDream, "<|im_start|>"},
+    {"ling", ChatFormat::kLing, "<|role_end|>"},          {"qwen2", ChatFormat::kQwen2, "<|im_start|>"},
+    {"qwen3", ChatFormat::kQwen3, "<|im_start|>"},        {"chatml", ChatFormat::kChatMl, "<|im_start|>"},
+};
+
+[[noreturn]] void ThrowNoFormat() {
+  throw Error("this model has no chat format; give it plain prompts");
 }
 
 }  // namespace
 
 ChatFormat DetectChatFormat(const Tokenizer& tokenizer) {
-  if (FindControl(tokenizer, "<|start_header_id|>")) return ChatFormat::kLlada;
-  if (FindControl(tokenizer, "<|im_start|>")) return ChatFormat::kDream;
-  throw Error(
-      "this model has no chat format (neither <|start_header_id|> nor <|im_start|> in its "
-      "vocabulary); give it plain prompts");
+  for (const NamedFormat& known : kFormats) {
+    if (FindControl(tokenizer, known.token)) return known.format;
+  }
+  ThrowNoFormat();
+}
+
+ChatFormat ChooseChatFormat(const Tokenizer& tokenizer, std::string_view name) {
+  if (name == "none") ThrowNoFormat();
+  for (const NamedFormat& known : kFormats) {
+    if (known.name == name && FindControl(tokenizer, known.token)) return known.format;
+  }
+  return DetectChatFormat(tokenizer);
 }
 
 std::vector<TokenId> EncodeChat(const Tokenizer& tokenizer, ChatFormat format,
@@ -120,7 +176,17 @@ std::vector<TokenId> EncodeChat(const Tokenizer& tokenizer, ChatFormat format,
     case ChatFormat::kLlada:
       return EncodeLlada(tokenizer, messages);
     case ChatFormat::kDream:
-      return EncodeDream(tokenizer, messages);
+      return EncodeChatMl(tokenizer, messages, "You are a helpful assistant.", "");
+    case ChatFormat::kQwen2:
+      return EncodeChatMl(
+          tokenizer, messages,
+          "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", "");
+    case ChatFormat::kQwen3:
+      return EncodeChatMl(tokenizer, messages, "", "<think>\n\n</think>\n\n");
+    case ChatFormat::kChatMl:
+      return EncodeChatMl(tokenizer, messages, "", "");
+    case ChatFormat::kLing:
+      return EncodeLing(tokenizer, messages);
   }
   throw Error("unknown chat format");
 }
@@ -129,7 +195,8 @@ std::vector<TokenId> StopIds(const Tokenizer& tokenizer) {
   std::vector<TokenId> ids;
   for (const auto id :
        {tokenizer.eos(), tokenizer.end_of_turn(), FindControl(tokenizer, "<|eot_id|>"),
-        FindControl(tokenizer, "<|im_end|>"), FindControl(tokenizer, "<|endoftext|>")}) {
+        FindControl(tokenizer, "<|im_end|>"), FindControl(tokenizer, "<|role_end|>"),
+        FindControl(tokenizer, "<|endoftext|>")}) {
     if (id && std::find(ids.begin(), ids.end(), *id) == ids.end()) ids.push_back(*id);
   }
   return ids;

@@ -18,8 +18,8 @@ namespace spa {
 namespace {
 
 // What LLaDA and Dream call these tokens, for files that do not say.
-constexpr std::string_view kMaskTexts[] = {"<|mdm_mask|>", "<|mask|>"};
-constexpr std::string_view kEndOfTurnTexts[] = {"<|eot_id|>", "<|im_end|>"};
+constexpr std::string_view kMaskTexts[] = {"<|mdm_mask|>", "<|mask|>", "<|MASK|>", "|<MASK>|"};
+constexpr std::string_view kEndOfTurnTexts[] = {"<|eot_id|>", "<|im_end|>", "<|role_end|>"};
 
 Vocabulary MakeVocabulary(const TokenizerParts& parts,
                           const std::unordered_map<std::string_view, TokenId>& added_ids) {

@@ -27,6 +27,20 @@ bool AsksAfterAttention(const SequenceState& state, const LayerPlan& plan) {
   return plan.ask_after_attention || state.keeps().attention;
 }
 
+// Where the keys end that each of the rows sees.
+std::vector<uint32_t> KeyEnds(const SequenceState& state, const StepInput& input,
+                              const RowSet& rows) {
+  std::vector<uint32_t> ends;
+  const AttentionPattern& attention = state.attention();
+  if (attention.kind == AttentionKind::kFull) return ends;
+  ends.reserve(rows.size());
+  for (const uint32_t row : rows) {
+    const size_t end = attention.BlockEnd(row, input.prompt_length);
+    ends.push_back(static_cast<uint32_t>(std::min(end, state.num_rows())));
+  }
+  return ends;
+}
+
 // The rows whose logits are read: those that are checked only if they are there.
 RowSet Reads(const StepInput& input, const RowSet& there) {
   if (input.checked.empty()) return input.wanted;
@@ -182,7 +196,10 @@ void LayerStep::Project(const Stack& stack, const PackedMatrix& w, const std::ve
   MatMul(subset_rows_, w, out.View(), pool_, bias_data);
 }
 
-void LayerStep::RotateRows(const Stack& stack, Mat<float>& rows) {
+void LayerStep::PlaceHeads(const Stack& stack, const std::vector<float>& gain, Mat<float>& rows) {
+  if (!gain.empty()) {
+    RmsNormHeads(rows.View(), config_.head_dim, gain.data(), config_.norm_epsilon, pool_);
+  }
   for (size_t s = 0; s < stack.rows.size(); ++s) {
     // A row's position is its place in the sequence.
     Rope(rows.View().Rows(stack.first[s], stack.rows[s]->size()), *stack.rows[s],
@@ -201,7 +218,7 @@ void LayerStep::RefreshKeysValues(std::span<const SequenceStep> batch) {
     v_stack.Add(valued[s] ? none : plans_[s].v_rows);
   }
   Project(k_stack, weights_->wk, weights_->bk, k_);
-  RotateRows(k_stack, k_);
+  PlaceHeads(k_stack, weights_->k_norm, k_);
   Project(v_stack, weights_->wv, weights_->bv, v_);
   for (size_t s = 0; s < batch.size(); ++s) {
     KvCache& kv = batch[s].state->kv(layer_);
@@ -218,7 +235,7 @@ void LayerStep::MakeQueries(std::span<const SequenceStep> batch) {
   Stack stack;
   for (const LayerPlan& plan : plans_) stack.Add(QueryRows(plan));
   Project(stack, weights_->wq, weights_->bq, q_);
-  RotateRows(stack, q_);
+  PlaceHeads(stack, weights_->q_norm, q_);
   queries_.resize(batch.size());
   for (size_t s = 0; s < batch.size(); ++s) {
     const LayerPlan& plan = plans_[s];
@@ -239,13 +256,16 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
   for (const LayerPlan& plan : plans_) out_.Add(plan.out_rows);
   heads_.Resize(out_.size(), config_.q_dim());
   std::vector<AttentionJob> jobs;
+  std::vector<std::vector<uint32_t>> key_ends(batch.size());  // empty: every key
   std::vector<std::optional<RowSet>> chosen(batch.size());
   for (size_t s = 0; s < batch.size(); ++s) {
     SequenceState& state = *batch[s].state;
     const size_t count = plans_[s].out_rows.size();
+    key_ends[s] = KeyEnds(state, batch[s].input, plans_[s].out_rows);
     AttentionJob job{.q = queries_[s],
                      .kv = &state.kv(layer_),
                      .out = heads_.View().Rows(out_.first[s], count),
+                     .key_end = key_ends[s],
                      .hidden = state.hidden()};
     if (!state.keeps().attention) {
       jobs.push_back(job);
@@ -334,6 +354,10 @@ void LayerStep::FeedForward(std::span<const SequenceStep> batch) {
   RmsNorm(hidden_.View(), RowSet::All(count), weights_->ffn_norm.data(), config_.norm_epsilon,
           ffn_normed_.View(), pool_);
   ffn_.Resize(count, config_.model_dim);
+  if (config_.has_experts(layer_)) {
+    experts_.Run(config_.experts, weights_->experts, ffn_normed_.View(), ffn_.View(), pool_);
+    return;
+  }
   const size_t num_parts = (count + kFfnRows - 1) / kFfnRows;
   for (size_t part = 0; part < num_parts; ++part) {
     const size_t first = part * count / num_parts;

@@ -16,6 +16,7 @@
 #include "model/config.h"
 #include "model/weights.h"
 #include "transformer/cache_policy.h"
+#include "transformer/experts.h"
 
 namespace spa {
 
@@ -62,7 +63,8 @@ class LayerStep {
   // out = normed rows of `stack` times w; the rows must be among the normed ones.
   void Project(const Stack& stack, const PackedMatrix& w, const std::vector<float>& bias,
                Mat<float>& out);
-  void RotateRows(const Stack& stack, Mat<float>& rows);
+  // Norms the heads (gain: [head_dim]; empty: not) and rotates them.
+  void PlaceHeads(const Stack& stack, const std::vector<float>& gain, Mat<float>& rows);
 
   const ModelConfig& config_;
   const RopeTable& rope_;
@@ -93,6 +95,7 @@ class LayerStep {
   Activations ffn_rows_;
   Mat<float> gate_, up_;            // [some of the out rows, ffn_dim]
   Activations gate_rows_;
+  ExpertStep experts_;
   Mat<float> ffn_;                  // [out rows, model_dim]
   Mat<float> view_normed_;          // [rows, model_dim], for a policy's look
   Activations view_rows_;

@@ -20,6 +20,7 @@ SequenceState::SequenceState(const ModelConfig& config, size_t num_rows, KvType 
                              std::unique_ptr<CachePolicy> policy)
     : num_rows_(num_rows),
       num_layers_(config.num_layers),
+      attention_(config.attention),
       policy_(std::move(policy)),
       keeps_(policy_->keeps()),
       identifiers_(config.num_layers),

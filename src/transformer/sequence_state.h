@@ -21,6 +21,9 @@ class SequenceState {
 
   size_t num_rows() const { return num_rows_; }
   CachePolicy& policy() { return *policy_; }
+  // Who sees whom: the model's pattern unless another is set before the first step.
+  const AttentionPattern& attention() const { return attention_; }
+  void set_attention(const AttentionPattern& attention) { attention_ = attention; }
   const Keeps& keeps() const { return keeps_; }
   KvCache& kv(size_t layer) { return keeps_.kv ? kv_[layer] : kv_[0]; }
   // Whether unplanned rows of a layer reuse something.
@@ -66,6 +69,7 @@ class SequenceState {
 
  private:
   size_t num_rows_, num_layers_;
+  AttentionPattern attention_;
   std::unique_ptr<CachePolicy> policy_;
   Keeps keeps_;
   std::vector<KvCache> kv_;

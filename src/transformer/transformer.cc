@@ -28,7 +28,7 @@ void Transformer::Step(std::span<SequenceStep> batch, const LogitSink& sink) {
     StepInput& input = batch[s].input;
     SPA_CHECK(input.num_rows() == state.num_rows());
     if (state.num_rows() > rope_.num_positions()) {
-      rope_ = RopeTable(state.num_rows(), config_.head_dim, config_.rope_theta);
+      rope_ = RopeTable(state.num_rows(), config_.rope_dim, config_.rope_theta);
     }
     state.Describe(input);
     live[s] = state.policy().BeginStep(input);

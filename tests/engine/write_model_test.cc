@@ -28,6 +28,10 @@ TEST(WriteModel, EveryTypeLoadsAgainWithValuesNearTheOriginal) {
   const ModelFile original = ModelFile::Open(kModel);
   for (const DType dtype : EncodableTypes()) {
     const auto path = Folder() / "out.gguf";
+    if (original.config().model_dim % Info(dtype).block_size != 0) {
+      EXPECT_THROW(WriteModel(original, path, {.dtype = dtype, .progress = {}}, pool), Error);
+      continue;
+    }
     WriteModel(original, path, {.dtype = dtype, .progress = {}}, pool);
     const ModelFile written = ModelFile::Open(path);
     const Mat<float> a = DecodeTensor(original, TensorRole::kWdown, 3, pool);
@@ -73,12 +77,12 @@ TEST(WriteModel, AHuggingFaceFolderAndItsConversionGiveTheSameLogits) {
 
 TEST(WriteSynthetic, MakesModelsThatRun) {
   ThreadPool pool(2);
-  for (const Family family : {Family::kLlada, Family::kDream}) {
+  for (const std::string shape : {"llada-8b", "dream-7b"}) {
     // The true head size and structure, a fraction of the width.
-    ModelConfig config = NamedShape(family == Family::kLlada ? "llada-8b" : "dream-7b", 2);
+    ModelConfig config = NamedShape(shape, 2);
     config.model_dim = 512;
     config.num_heads = 4;
-    config.num_kv_heads = family == Family::kLlada ? 4 : 2;
+    config.num_kv_heads = shape == "llada-8b" ? 4 : 2;
     config.ffn_dim = 768;
     for (const DType dtype : {DType::kQ4_0, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K}) {
       const auto path = Folder() / "synthetic.gguf";

@@ -36,7 +36,7 @@ std::string Draw(const OptionInfo& info, const RandomStream& random, uint64_t i)
 }
 
 TEST(Combinations, RandomOptionsOfEveryCacheFinishAndRepeat) {
-  TestModel llada(TinyModel(Family::kLlada)), dream(TinyModel(Family::kDream));
+  TestModel llada(TinyModel("llada")), dream(TinyModel("dream"));
   const std::vector<TokenId> prompt = {5, 6, 7, 8, 9, 10, 11};
   size_t run = 0;
   for (uint64_t draw = 0; draw < 2000; ++draw) {
@@ -68,7 +68,7 @@ TEST(Combinations, RandomOptionsOfEveryCacheFinishAndRepeat) {
 
 // The combination that once ended the server, and its neighbours.
 TEST(Combinations, EveryIdentifierWithEveryPresetScopeAndFocus) {
-  TestModel llada(TinyModel(Family::kLlada)), dream(TinyModel(Family::kDream));
+  TestModel llada(TinyModel("llada")), dream(TinyModel("dream"));
   const std::vector<TokenId> prompt = {5, 6, 7, 8, 9};
   const CacheInfo& spa = FindCache("spa");
   const auto choices = [&](const char* name) { return FindOption(spa.options, name)->choices; };

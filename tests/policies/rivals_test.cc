@@ -101,11 +101,11 @@ class Script {
 };
 
 TestModel& Llada() {
-  static TestModel model(TinyModel(Family::kLlada));
+  static TestModel model(TinyModel("llada"));
   return model;
 }
 TestModel& Dream() {
-  static TestModel model(TinyModel(Family::kDream));
+  static TestModel model(TinyModel("dream"));
   return model;
 }
 

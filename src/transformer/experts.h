@@ -1,0 +1,48 @@
+// The feed-forward network of a layer with experts. A router picks a few experts for each row; rows
+// are grouped by expert, so that each expert is one product over its rows and the weights of experts
+// that nobody chose are not read. A row's result does not depend on the rows beside it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/matrix.h"
+#include "base/thread_pool.h"
+#include "kernels/matmul.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace spa {
+
+// The experts a row passes, in ascending order, and what their outputs are multiplied by.
+struct Routing {
+  std::vector<uint32_t> experts;  // [rows, used]
+  std::vector<float> weights;     // [rows, used]
+};
+
+// logits: [rows, experts], the router's product with each row. bias may be empty.
+Routing ChooseExperts(const ExpertConfig& config, MatView<const float> logits,
+                      std::span<const float> bias, ThreadPool& pool);
+
+class ExpertStep {
+ public:
+  // y = what the layer's experts make of the normed rows x.   x, y: [rows, model_dim]
+  void Run(const ExpertConfig& config, const ExpertWeights& weights, MatView<const float> x,
+           MatView<float> y, ThreadPool& pool);
+
+ private:
+  void RunSome(const ExpertConfig& config, const ExpertWeights& weights, MatView<const float> x,
+               MatView<float> y, ThreadPool& pool);
+
+  Activations rows_;               // x, for the router and the shared expert
+  Mat<float> logits_;              // [rows, experts]
+  Mat<float> grouped_;             // [rows * used, model_dim]: x, expert after expert
+  Activations grouped_rows_;
+  Mat<float> gate_, up_;           // [rows * used, expert_dim], or [rows, shared_dim]
+  Activations gate_rows_;
+  Mat<float> down_;                // [rows * used, model_dim]
+};
+
+}  // namespace spa
