@@ -396,8 +396,8 @@ Json SpectraSection(const DriftProfile& p) {
     series.push_back(std::move(curve));
   }
   return {{"title", "Singular values of the value projections"},
-          {"text", fmt::format("The proxy keeps the first {}. The faster a curve falls, the less it "
-                               "leaves out.",
+          {"text", fmt::format("The proxy keeps the first {}. The faster a curve falls, the less "
+                               "it leaves out.",
                                p.rank)},
           {"plot",
            {{"kind", "xy"},
@@ -408,8 +408,8 @@ Json SpectraSection(const DriftProfile& p) {
 
 Json MapSection(const SimilarityMap& map) {
   return {{"title", fmt::format("Similarity between steps, output of layer {}", map.layer + 1)},
-          {"text", "The first prompt: how much of a row's output survives from one step to the next. "
-                   "Dark cells drifted."},
+          {"text", "The first prompt: how much of a row's output survives from one step to the "
+                   "next. Dark cells drifted."},
           {"plot",
            {{"kind", "map"},
             {"x", {{"label", "position"}, {"integer", true}}},
@@ -438,7 +438,9 @@ Json TimesSection(std::span<const ComponentTimes> times) {
 
 Json NumbersSection(const DriftProfile& p, std::span<const double> bell) {
   Json columns = Json::array({"layer"});
-  for (const std::string_view name : kFeatureNames) columns.push_back(fmt::format("{} drift", name));
+  for (const std::string_view name : kFeatureNames) {
+    columns.push_back(fmt::format("{} drift", name));
+  }
   for (const char* name : {"fitted budget", "value cosine", "attention cosine"}) {
     columns.push_back(name);
   }
@@ -502,8 +504,8 @@ std::string ProfileReport(const DriftProfile& p, std::span<const ComponentTimes>
                                          std::move(similarity))}});
   sections.push_back(
       {{"title", "Anisotropy: how alike the rows of one step are"},
-       {"text", "Rows that all point the same way hide their own changes: the reason not to identify "
-                "by the attention output."},
+       {"text", "Rows that all point the same way hide their own changes: the reason not to "
+                "identify by the attention output."},
        {"plot", LayerPlot(cosine_axis("mean pairwise cosine"),
                           Json::array({Curve("value", p.value_cosine),
                                        Curve("attention output", p.attention_cosine)}))}});

@@ -1,16 +1,9 @@
 #include "engine/report.h"
 
 #include "base/error.h"
-
-extern "C" const char spa_embedded_page_begin[];
-extern "C" const char spa_embedded_page_end[];
+#include "engine/embedded_page.h"
 
 namespace spa {
-
-std::string_view EmbeddedPage() {
-  return {spa_embedded_page_begin,
-          static_cast<size_t>(spa_embedded_page_end - spa_embedded_page_begin)};
-}
 
 std::string ReportPage(std::string_view report_json) {
   constexpr std::string_view kPlace = R"(<script type="application/json" id="report">)";

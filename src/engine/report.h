@@ -6,9 +6,6 @@
 
 namespace spa {
 
-// The page compiled into the program. As it is, it talks to the server that sent it.
-std::string_view EmbeddedPage();
-
 // The page with a report in it. The report is JSON of the form Report in web/src/report.ts: a
 // title, and sections with text, a plot and a table. The page draws the plots.
 std::string ReportPage(std::string_view report_json);

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "engine/report.h"
+#include "engine/embedded_page.h"
 
 namespace spa {
 namespace {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "engine/embedded_page.h"
 #include "engine/report.h"
 
 namespace spa {
