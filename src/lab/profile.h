@@ -40,8 +40,8 @@ struct DriftProfile {
   size_t num_prompts = 0, num_steps = 0;
   std::array<FeatureDrift, kFeatureNames.size()> features;
   std::vector<double> value_cosine, attention_cosine;  // mean over pairs of rows of a step
-  std::vector<SimilarityMap> maps;             // first prompt; first, middle and last layer
-  std::vector<std::vector<double>> spectra;    // singular values of the value projections, per layer
+  std::vector<SimilarityMap> maps;           // first prompt; first, middle and last layer
+  std::vector<std::vector<double>> spectra;  // singular values of each layer's value projection
   Feature fitted = Feature::kOutput;
   Budget budget;
   double fit_error = 0.0;  // root mean square of the fit

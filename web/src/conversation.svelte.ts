@@ -1,12 +1,20 @@
-// The turns of a conversation and the one request that may be under way.
+// The turns of a conversation and the one request that may be under way. Questions, answers and
+// numbers outlive a reload; the steps, megabytes of them, do not.
 
 import type { Message, ServerProps } from './protocol';
-import { Run } from './run.svelte';
+import { Run, type SavedRun } from './run.svelte';
 import type { Settings } from './settings.svelte';
 import { Turn } from './turn.svelte';
 
 // The steps of a long answer take megabytes; those of older turns are let go.
 const kMaxTurnsWithFrames = 12;
+
+const kStorageKey = 'spa.conversation';
+
+interface SavedTurn {
+  question: string;
+  runs: SavedRun[];
+}
 
 export class Conversation {
   turns: Turn[] = $state.raw([]);
@@ -15,8 +23,24 @@ export class Conversation {
 
   private abort = new AbortController();
 
-  // Throws what the settings refuse, and the server's refusal of the key.
-  async Ask(question: string, settings: Settings, props: ServerProps, key: string) {
+  constructor() {
+    this.turns = ReadTurns().map(({ question, runs }, i) => {
+      const turn = new Turn(i, question, runs.map(Run.Restore));
+      turn.is_restored = true;
+      turn.expanded = false;
+      return turn;
+    });
+  }
+
+  // Throws what the settings refuse, and the server's refusal of the key. A model that knows a single
+  // turn gets the question alone.
+  async Ask(
+    question: string,
+    settings: Settings,
+    props: ServerProps,
+    key: string,
+    is_single_turn: boolean,
+  ) {
     const seed = Math.floor(Math.random() * 2 ** 31);
     const runs = settings.Caches(props).map((cache) => {
       const options = settings.Changed(cache, props);
@@ -24,10 +48,11 @@ export class Conversation {
       if (settings.compare && Number(options.temperature ?? 0) > 0) options.seed ??= seed;
       return new Run(cache, options);
     });
-    const messages: Message[] = [...this.History(), { role: 'user', content: question }];
+    const history = is_single_turn ? [] : this.History();
+    const messages: Message[] = [...history, { role: 'user', content: question }];
     const turn = new Turn(Date.now(), question, runs);
     for (const old of this.turns) {
-      old.Pause();
+      old.Skip();
       old.expanded = false;
     }
     this.turns.at(-kMaxTurnsWithFrames)?.runs.forEach((run) => run.DropFrames());
@@ -36,18 +61,22 @@ export class Conversation {
     this.busy = true;
     this.abort = new AbortController();
     this.announcement = 'Answering.';
+    turn.Watch();
+    this.Save();
     try {
       // One after the other: side by side they would take each other's time.
       for (const run of runs) {
         await run.Start(messages, key, this.abort.signal);
         if (run.status === 'done') this.announcement = `${run.cache} answered: ${run.text}`;
         if (run.status === 'stopped') {
+          turn.Skip();
           this.announcement = `Stopped: ${run.text}`;
           break;
         }
       }
     } finally {
       this.busy = false;
+      this.Save();
     }
   }
 
@@ -59,7 +88,20 @@ export class Conversation {
     this.Stop();
     for (const turn of this.turns) turn.Pause();
     this.turns = [];
+    this.Save();
     this.announcement = 'New conversation.';
+  }
+
+  private Save() {
+    const saved: SavedTurn[] = this.turns.map(({ question, runs }) => ({
+      question,
+      runs: runs.map((run) => run.Saved()),
+    }));
+    try {
+      localStorage.setItem(kStorageKey, JSON.stringify(saved));
+    } catch {
+      // Storage may be full or switched off; the conversation then lives as long as the page.
+    }
   }
 
   // Of two answers the first is the one that the conversation goes on with. Questions without an
@@ -71,5 +113,13 @@ export class Conversation {
         { role: 'user', content: turn.question },
         { role: 'assistant', content: turn.runs[0].text },
       ]);
+  }
+}
+
+function ReadTurns(): SavedTurn[] {
+  try {
+    return JSON.parse(localStorage.getItem(kStorageKey) ?? '[]') ?? [];
+  } catch {
+    return [];
   }
 }

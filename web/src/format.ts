@@ -20,6 +20,12 @@ export function Seconds(seconds: number): string {
   return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
 }
 
+// Roughly, of a time to come.
+export function Duration(seconds: number): string {
+  if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
+  return `${Math.round(seconds / 60)} min`;
+}
+
 export function Rate(per_second: number): string {
   if (per_second === 0) return '0';
   return per_second.toFixed(per_second < 1 ? 2 : per_second < 100 ? 1 : 0);
@@ -30,6 +36,19 @@ export function Bytes(bytes: number): string {
   if (bytes < 1e6) return `${(bytes / 1e3).toFixed(0)} kB`;
   if (bytes < 1e9) return `${(bytes / 1e6).toFixed(1)} MB`;
   return `${(bytes / 1e9).toFixed(2)} GB`;
+}
+
+// How far a run under way is. Quick ones need no more than a word.
+export function DescribeProgress(run: Run): string {
+  const waited = run.seconds >= 1 ? `, ${Duration(run.seconds)}` : '';
+  if (run.status === 'waiting') return `waiting${waited}`;
+  if (run.num_frames === 0) return `first step${waited}`;
+  const pace = run.seconds_per_step;
+  if (pace === null || pace < 0.25) return 'answering';
+  // One token per step at the least; parallel decoding and an early end take fewer steps.
+  const most = Number(run.options.steps ?? run.frames[0].tokens.length);
+  const left = Duration((most - run.last_step) * pace);
+  return `step ${run.last_step} of at most ${most}, ${Seconds(pace)} per step, at most ${left} left`;
 }
 
 // What the heat map shows, in words.

@@ -1,6 +1,7 @@
 // Draws which rows of which layer were recomputed: layer 0 on top, prompt left, answer right, and
 // under the layers a lane that says which answer positions are settled.
 
+import { StateOf } from './cells';
 import type { Frame } from './protocol';
 
 export interface MapColors {
@@ -125,8 +126,9 @@ function DrawSettled(
   const before = frames[frames.length - 2];
   const y = layout.height - kSettledLane;
   for (let pos = 0; pos < frame.tokens.length; ++pos) {
-    const is_fresh = frame.settled[pos] && !before?.settled[pos];
-    context.fillStyle = is_fresh ? colors.fresh : frame.settled[pos] ? colors.settled : colors.idle;
+    const state = StateOf(frame, before, pos);
+    const { fresh, settled, idle } = colors;
+    context.fillStyle = state === 'fresh' ? fresh : state === 'settled' ? settled : idle;
     const begin = layout.num_prompt + pos;
     FillRun(context, layout, begin, begin + 1, y, kSettledLane);
   }

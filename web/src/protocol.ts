@@ -20,13 +20,34 @@ export type DecodingOption =
   | 'threshold'
   | 'seed';
 
+// An option as the server describes it (GET /v1/options).
+export interface OptionInfo {
+  name: string; // with dashes; as a request field with underscores
+  type: 'count' | 'number' | 'choice' | 'flag' | 'text';
+  min?: number;
+  max?: number;
+  choices?: string[];
+  default: string; // for people
+  help: string;
+}
+
+export interface OptionTable {
+  decode: OptionInfo[];
+  caches: { name: string; help: string; options: OptionInfo[] }[];
+}
+
+export interface ModelEntry {
+  id: string;
+  single_turn?: boolean; // knows no second question: each is sent alone
+}
+
 export interface Message {
   role: 'user' | 'assistant';
   content: string;
 }
 
 // What the user changed, and nothing else: the server fills in its own defaults.
-export type ChangedOptions = Partial<Record<DecodingOption, number | string>> & {
+export type ChangedOptions = Record<string, number | string | Record<string, number | string>> & {
   cache?: string;
   cache_options?: Record<string, number | string>;
 };
@@ -48,6 +69,7 @@ export interface Stats {
   steps: number;
   seconds: number;
   queue_seconds: number;
+  first_text_seconds: number; // with the time in the queue
   tokens_per_second: number;
   rows_computed: number;
   rows_total: number;

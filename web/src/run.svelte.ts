@@ -11,6 +11,18 @@ export interface RowCount {
   total: number;
 }
 
+// What outlives a reload.
+export interface SavedRun {
+  cache: string;
+  options: ChangedOptions;
+  status: RunStatus;
+  text: string;
+  error: string;
+  stats: Stats | null;
+  finish_reason: string | null;
+  num_tokens: number | null;
+}
+
 export class Run {
   // Not reactive: a long answer holds millions of entries. `num_frames` tells of new ones.
   frames: Frame[] = [];
@@ -22,7 +34,8 @@ export class Run {
   stats: Stats | null = $state.raw(null);
   finish_reason: string | null = $state(null);
   num_tokens: number | null = $state(null);
-  first_text_seconds: number | null = $state(null);
+  seconds = $state(0); // since the request, while it is under way
+  seconds_per_step: number | null = $state(null); // once two steps have come
 
   private received_text = '';
   private flush_request = 0;
@@ -39,18 +52,22 @@ export class Run {
   async Start(messages: Message[], key: string, signal: AbortSignal) {
     this.status = 'waiting';
     const start_ms = performance.now();
+    let first_frame_ms = 0;
+    const clock = setInterval(() => (this.seconds = (performance.now() - start_ms) / 1000), 500);
     try {
       for await (const chunk of StreamAnswer(messages, this.options, key, signal)) {
         this.status = 'running';
         const choice = chunk.choices[0];
-        if (choice?.delta.content) {
-          this.first_text_seconds ??= (performance.now() - start_ms) / 1000;
-          this.received_text += choice.delta.content;
-        }
+        this.received_text += choice?.delta.content ?? '';
         if (choice?.finish_reason) this.finish_reason = choice.finish_reason;
         if (chunk.dlm?.frame) {
           this.frames.push(chunk.dlm.frame);
           this.row_counts.push(CountRows(chunk.dlm.frame));
+          if (this.frames.length === 1) first_frame_ms = performance.now();
+          else {
+            const passed_ms = performance.now() - first_frame_ms;
+            this.seconds_per_step = passed_ms / 1000 / (this.frames.length - 1);
+          }
         }
         if (chunk.dlm?.stats) this.stats = chunk.dlm.stats;
         if (chunk.usage) this.num_tokens = chunk.usage.completion_tokens;
@@ -66,8 +83,25 @@ export class Run {
         if (error instanceof ServerError && error.status === 401) throw error;
       }
     } finally {
+      clearInterval(clock);
       this.Flush();
     }
+  }
+
+  Saved(): SavedRun {
+    const { cache, options, status, text, error, stats, finish_reason, num_tokens } = this;
+    return { cache, options, status, text, error, stats, finish_reason, num_tokens };
+  }
+
+  static Restore(saved: SavedRun): Run {
+    const run = new Run(saved.cache, saved.options);
+    const { text, error, stats, finish_reason, num_tokens } = saved;
+    Object.assign(run, { text, error, stats, finish_reason, num_tokens });
+    // The page went away in the middle.
+    const is_cut = saved.status === 'waiting' || saved.status === 'running';
+    run.status = is_cut ? 'stopped' : saved.status;
+    run.received_text = text;
+    return run;
   }
 
   DropFrames() {

@@ -1,6 +1,13 @@
 // Talks to the server. Addresses are relative, so the page also works behind a proxy's subfolder.
 
-import type { ChangedOptions, Chunk, Message, ServerProps } from './protocol';
+import type {
+  ChangedOptions,
+  Chunk,
+  Message,
+  ModelEntry,
+  OptionTable,
+  ServerProps,
+} from './protocol';
 
 export class ServerError extends Error {
   constructor(
@@ -14,6 +21,22 @@ export class ServerError extends Error {
 export async function FetchProps(key: string): Promise<ServerProps> {
   const response = await Send('props', { headers: AuthHeaders(key) });
   return response.json();
+}
+
+export async function FetchModel(id: string, key: string): Promise<ModelEntry | undefined> {
+  const response = await Send('v1/models', { headers: AuthHeaders(key) });
+  const { data } = (await response.json()) as { data: ModelEntry[] };
+  return data.find((model) => model.id === id);
+}
+
+// Null from a server that has no table.
+export async function FetchOptions(key: string): Promise<OptionTable | null> {
+  try {
+    return await (await Send('v1/options', { headers: AuthHeaders(key) })).json();
+  } catch (error) {
+    if (error instanceof ServerError && error.status === 404) return null;
+    throw error;
+  }
 }
 
 // Yields the chunks of one answer as they arrive.

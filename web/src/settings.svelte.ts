@@ -1,19 +1,9 @@
 // The user's settings, kept in localStorage. An empty string means "the server's default", so
 // nothing is sent that the user did not change.
 
-import type { ChangedOptions, DecodingOption, ServerProps } from './protocol';
+import type { ChangedOptions, ServerProps } from './protocol';
 
 const kStorageKey = 'spa.settings';
-
-export const kDecodingOptions: DecodingOption[] = [
-  'max_tokens',
-  'steps',
-  'block_length',
-  'remasking',
-  'temperature',
-  'threshold',
-  'seed',
-];
 
 export class Settings {
   compare = $state(false);
@@ -22,15 +12,7 @@ export class Settings {
   right_cache = $state('');
   // By cache, because no option of one cache means anything to another.
   cache_options: Record<string, string> = $state({});
-  decoding: Record<DecodingOption, string> = $state({
-    max_tokens: '',
-    steps: '',
-    block_length: '',
-    remasking: '',
-    temperature: '',
-    threshold: '',
-    seed: '',
-  });
+  decoding: Record<string, string> = $state({}); // by request field
   panel_open = $state(true); // beside the conversation, where there is room for it
 
   constructor() {
@@ -40,8 +22,8 @@ export class Settings {
     this.left_cache = Text(saved.left_cache);
     this.right_cache = Text(saved.right_cache);
     this.panel_open = saved.panel_open !== false;
-    for (const option of kDecodingOptions) {
-      this.decoding[option] = Text(saved.decoding?.[option]);
+    for (const [option, text] of Object.entries(saved.decoding ?? {})) {
+      this.decoding[option] = Text(text);
     }
     for (const [cache, text] of Object.entries(saved.cache_options ?? {})) {
       this.cache_options[cache] = Text(text);
@@ -61,7 +43,7 @@ export class Settings {
   Reset() {
     this.cache = this.left_cache = this.right_cache = '';
     this.cache_options = {};
-    for (const option of kDecodingOptions) this.decoding[option] = '';
+    this.decoding = {};
   }
 
   // A saved cache may be one that this server lacks: then the fallback counts.
@@ -81,10 +63,8 @@ export class Settings {
   // Throws an Error with a sentence for the user when a field cannot be understood.
   Changed(cache: string, props: ServerProps): ChangedOptions {
     const changed: ChangedOptions = {};
-    for (const option of kDecodingOptions) {
-      const text = this.decoding[option].trim();
-      if (text === '') continue;
-      changed[option] = option === 'remasking' ? text : ParseNumber(option, text);
+    for (const [option, text] of Object.entries(this.decoding)) {
+      if (text.trim() !== '') changed[option] = Value(text.trim());
     }
     if (cache !== props.defaults.cache) changed.cache = cache;
     const options = ParseCacheOptions(this.cache_options[cache] ?? '');
@@ -101,15 +81,32 @@ export function ParseCacheOptions(text: string): Record<string, number | string>
     if (key === undefined) {
       throw new Error(`Cache options are key=value pairs; "${pair}" is not one.`);
     }
-    options[key] = Number.isFinite(Number(value)) ? Number(value) : value;
+    options[key] = Value(value);
   }
   return options;
 }
 
-function ParseNumber(name: string, text: string): number {
-  const value = Number(text);
-  if (!Number.isFinite(value)) throw new Error(`${name} must be a number, not "${text}".`);
-  return value;
+// The same text with one option set, or left out for an empty value.
+export function WithCacheOption(text: string, name: string, value: string): string {
+  const options: Record<string, number | string> = { ...ReadCacheOptions(text), [name]: value };
+  return Object.entries(options)
+    .filter(([, shown]) => shown !== '')
+    .map((pair) => pair.join('='))
+    .join(' ');
+}
+
+// As far as they can be understood.
+export function ReadCacheOptions(text: string): Record<string, number | string> {
+  try {
+    return ParseCacheOptions(text);
+  } catch {
+    return {};
+  }
+}
+
+// The server checks values; numbers go as numbers.
+function Value(text: string): number | string {
+  return Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
 function Text(value: unknown): string {

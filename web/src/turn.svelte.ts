@@ -5,10 +5,11 @@ import type { Run } from './run.svelte';
 export class Turn {
   expanded = $state(true); // heat map and scrubber in sight
   playing = $state(false);
+  is_restored = false; // from before a reload: its steps are gone
   so_far = $state(false); // the heat map sums up all steps until the shown one
   // null: the newest step, also while steps are still coming.
   private chosen_step: number | null = $state(null);
-  private timer: ReturnType<typeof setInterval> | undefined;
+  private timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
     readonly id: number,
@@ -39,7 +40,7 @@ export class Turn {
   }
 
   get step() {
-    return this.chosen_step ?? this.last_step;
+    return this.chosen_step === null ? this.last_step : Math.max(this.chosen_step, this.first_step);
   }
 
   get at_end() {
@@ -48,23 +49,44 @@ export class Turn {
 
   Seek(step: number) {
     const inside = Math.max(this.first_step, Math.min(step, this.last_step));
-    this.chosen_step = inside === this.last_step ? null : inside;
+    // Who plays while steps are still coming goes on from the last one shown.
+    const is_end = inside === this.last_step && !(this.playing && this.busy);
+    this.chosen_step = is_end ? null : inside;
+  }
+
+  // Plays from the first step while the answer comes, at a pace that can be followed.
+  Watch() {
+    if (matchMedia('(prefers-reduced-motion: reduce)').matches) return;
+    this.chosen_step = 0;
+    this.Play();
   }
 
   TogglePlay() {
     if (this.playing) return this.Pause();
     if (this.at_end) this.Seek(this.first_step);
-    this.playing = true;
-    // About eight seconds for the whole answer, unless that is too slow or too fast to follow.
-    const pause_ms = Math.max(33, Math.min(200, 8000 / this.num_steps));
-    this.timer = setInterval(() => {
-      this.Seek(this.step + 1);
-      if (this.at_end) this.Pause();
-    }, pause_ms);
+    this.Play();
   }
 
   Pause() {
-    clearInterval(this.timer);
+    clearTimeout(this.timer);
     this.playing = false;
+  }
+
+  Skip() {
+    this.Pause();
+    this.chosen_step = null;
+  }
+
+  private Play() {
+    this.playing = true;
+    // About eight seconds for the whole answer, unless that is too slow or too fast to follow.
+    const num_steps = this.has_frames ? this.num_steps : 1;
+    const pause_ms = Math.max(33, Math.min(150, 8000 / num_steps));
+    this.timer = setTimeout(() => {
+      if (this.has_frames) this.Seek(this.step + 1);
+      else if (!this.busy) this.chosen_step = null;
+      if (this.at_end) this.Pause();
+      else this.Play();
+    }, pause_ms);
   }
 }

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 const kPage = fileURLToPath(new URL('../dist/index.html', import.meta.url));
 const kLayers = 10;
 const kBlockLength = 32;
+const kQueueSeconds = 60; // told, not spent
 const kStepMs = { none: 12, spa: 5, 'fast-dual': 6 };
 
 const kAnswers = {
@@ -37,12 +38,35 @@ const kProps = {
   examples: Object.keys(kAnswers),
 };
 
+const kOptions = {
+  decode: [
+    { name: 'gen-length', type: 'count', default: '128', help: 'Length of the canvas', min: 1, max: 1024 },
+    { name: 'steps', type: 'count', default: 'one per token', help: 'Steps', min: 1, max: 1024 },
+    { name: 'top-k', type: 'count', default: '0: all', help: 'Keep the K likeliest', min: 0, max: 1e9 },
+    { name: 'early-stop', type: 'flag', default: 'on', help: 'Stop when the answer has ended' },
+  ],
+  caches: [
+    { name: 'none', help: '', options: [] },
+    {
+      name: 'spa',
+      help: '',
+      options: [
+        { name: 'rank', type: 'count', default: 'the model\u2019s', help: 'Of the proxy', min: 1, max: 512 },
+        { name: 'scope', type: 'choice', default: 'gen', help: 'Rows', choices: ['gen', 'all'] },
+        { name: 'profile', type: 'text', default: 'auto', help: 'A file, auto or off' },
+      ],
+    },
+    { name: 'fast-dual', help: '', options: [] },
+  ],
+};
+
 const kFields = new Set([
   ...['messages', 'stream', 'stream_options', 'stream_diffusion', 'max_tokens', 'steps'],
   ...['block_length', 'remasking', 'temperature', 'threshold', 'seed', 'cache', 'cache_options'],
+  ...['top_k', 'early_stop'],
 ]);
 
-export function StartMock(port = 0, key = '') {
+export function StartMock({ port = 0, key = '', has_options = true, single_turn = false } = {}) {
   const server = createServer(async (request, response) => {
     try {
       if (request.url === '/') {
@@ -53,6 +77,13 @@ export function StartMock(port = 0, key = '') {
       } else if (request.url === '/props') {
         response.writeHead(200, { 'Content-Type': 'application/json' });
         response.end(JSON.stringify(kProps));
+      } else if (request.url === '/v1/models') {
+        response.writeHead(200, { 'Content-Type': 'application/json' });
+        const model = { id: kProps.model.id, object: 'model', single_turn };
+        response.end(JSON.stringify({ object: 'list', data: [model] }));
+      } else if (request.url === '/v1/options' && has_options) {
+        response.writeHead(200, { 'Content-Type': 'application/json' });
+        response.end(JSON.stringify(kOptions));
       } else if (request.url === '/v1/chat/completions' && request.method === 'POST') {
         await Complete(JSON.parse(await ReadBody(request)), response);
       } else {
@@ -83,10 +114,11 @@ async function Complete(query, response) {
   for (const field of Object.keys(query)) {
     if (!kFields.has(field)) throw new Error(`There is no field "${field}".`);
   }
+  if (query.max_tokens < 1) throw new Error('max_tokens must be at least 1.');
   const cache = query.cache ?? kProps.defaults.cache;
   if (!(cache in kStepMs)) throw new Error(`There is no cache "${cache}".`);
   for (const option of Object.keys(query.cache_options ?? {})) {
-    if (option !== 'rank') throw new Error(`Cache ${cache} has no option "${option}".`);
+    if (!['rank', 'scope', 'profile'].includes(option)) throw new Error(`Cache ${cache} has no option "${option}".`);
   }
   const question = query.messages.at(-1).content;
 
@@ -101,8 +133,9 @@ async function Complete(query, response) {
   };
 
   const start_ms = performance.now();
-  const step_ms = kStepMs[cache] * (question.startsWith('slowly: ') ? 20 : 1);
+  const step_ms = kStepMs[cache] * (question.startsWith('slowly: ') ? 60 : 1);
   const run = new Denoiser(query, cache, question);
+  let first_text_seconds = 0;
   SayChunk({ role: 'assistant', content: '' }, null);
   response.write(': a comment\n\n');
   while (!gone && run.Step()) {
@@ -113,6 +146,7 @@ async function Complete(query, response) {
     }
     if (query.stream_diffusion) SayChunk({}, null, { frame: run.Frame() });
     const text = run.NewText();
+    if (text) first_text_seconds ||= (performance.now() - start_ms) / 1000;
     if (text) SayChunk({ content: text }, null);
   }
   if (gone) return;
@@ -122,7 +156,8 @@ async function Complete(query, response) {
       cache,
       steps: run.step,
       seconds,
-      queue_seconds: 0,
+      queue_seconds: kQueueSeconds,
+      first_text_seconds: kQueueSeconds + first_text_seconds,
       tokens_per_second: run.answer.length / seconds,
       rows_computed: run.rows_computed,
       rows_total: run.rows_total,
@@ -169,6 +204,8 @@ class Denoiser {
     for (const pos of open) this.confidence[pos] = Round(0.2 + 0.79 * this.random());
     const best = open.reduce((a, b) => (this.confidence[a] >= this.confidence[b] ? a : b));
     this.settled[best] = 1;
+    const is_answered = this.block[1] > this.answer.length && this.Open().length === 0;
+    if (is_answered) this.settled.fill(1); // with end tokens
     this.rows = Array.from({ length: kLayers }, (_, layer) => this.Rows(layer));
     for (const runs of this.rows) {
       for (let i = 0; i < runs.length; i += 2) this.rows_computed += runs[i + 1] - runs[i];
@@ -244,6 +281,7 @@ function Sleep(ms) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const server = await StartMock(Number(process.argv[2] ?? 8080), process.argv[3]);
+  const [port = 8080, key] = process.argv.slice(2);
+  const server = await StartMock({ port: Number(port), key });
   console.log(`http://127.0.0.1:${server.address().port}`);
 }
