@@ -35,12 +35,12 @@ package: build
 	@cd build/release && cpack -G DEB && cpack -G TGZ
 
 lint:
-	@git ls-files '*.cc' '*.h' | xargs $(CLANG_FORMAT) --dry-run --Werror
+	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) --dry-run --Werror
 	@cmake --preset lint > /dev/null
 	@$(RUN_CLANG_TIDY) -quiet -j $(JOBS) -p build/lint "$(CURDIR)/(src|cli)/.*"
 
 format:
-	@git ls-files '*.cc' '*.h' | xargs $(CLANG_FORMAT) -i
+	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) -i
 
 # Each fuzzer for FUZZ_SECONDS, as many at a time as there are cores.
 fuzz:

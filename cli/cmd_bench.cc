@@ -172,7 +172,7 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
   DecodeOptions options = engine.DefaultDecodeOptions();
   options.gen_length = options.steps = flags.gen;
   options.block_length = flags.block;
-  options.early_stop = false;
+  options.stop = Stop::kNever;
   CacheResult best;
   best.cache = cache->description;
   best.step_seconds = best.first_seconds = 1e300;

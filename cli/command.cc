@@ -177,7 +177,7 @@ int CommandLine::Run(int argc, char** argv) {
   const auto named = [&](CLI::App* command) { return command->get_name() == arguments[0]; };
   if (!arguments.empty() && !arguments[0].starts_with("-") &&
       app_->get_subcommands(named).empty()) {
-    PrintStderr("spa: there is no command '{}'\nTry: spa --help\n", arguments[0]);
+    PrintStderr("spa: there is no command '{}' (try: spa --help)\n", arguments[0]);
     return 2;
   }
   std::ranges::reverse(arguments);  // as the library wants them
@@ -187,8 +187,8 @@ int CommandLine::Run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app_->exit(error);  // --help, --version
     const auto commands = app_->get_subcommands();
-    PrintStderr("spa: {}\nTry: spa {}--help\n", error.what(),
-               commands.empty() ? "" : commands.front()->get_name() + " ");
+    PrintStderr("spa: {} (try: spa {}--help)\n", error.what(),
+                commands.empty() ? "" : commands.front()->get_name() + " ");
     return 2;
   }
 }

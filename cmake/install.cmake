@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 # One library of all folders below the server, shared and static.
 set(objects "")
-foreach(folder base kernels file model text transformer policies decode engine)
+foreach(folder base kernels file model text transformer policies decode engine api)
   list(APPEND objects $<TARGET_OBJECTS:spa_${folder}>)
 endforeach()
 set(dependencies Threads::Threads fmt::fmt hwy::hwy)

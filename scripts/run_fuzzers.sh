@@ -10,7 +10,7 @@ run() {
   local name=$1 build=$2 seconds=$3
   local corpus=("$build/corpus/$name")
   mkdir -p "${corpus[0]}"
-  if [ -d "tests/fuzz/corpus/$name" ]; then corpus+=("tests/fuzz/corpus/$name"); fi
+  if [ -d "tests/fuzz/corpus/${name%_fuzz}" ]; then corpus+=("tests/fuzz/corpus/${name%_fuzz}"); fi
   if "$build/$name" -max_len=4096 -max_total_time="$seconds" -print_final_stats=1 \
       -artifact_prefix="$build/$name-" "${corpus[@]}" > "$build/$name.log" 2>&1; then
     echo "$name: $(grep number_of_executed_units "$build/$name.log" | grep -o '[0-9]*$') runs"

@@ -62,7 +62,7 @@ inline DecodeOptions Greedy(size_t gen_length, size_t block_length) {
   DecodeOptions options;
   options.gen_length = options.steps = gen_length;
   options.block_length = block_length;
-  options.early_stop = false;
+  options.stop = Stop::kNever;
   return options;
 }
 

@@ -49,14 +49,29 @@ std::vector<size_t> CommitEach(std::span<const Candidate> candidates, double pro
   return chosen;
 }
 
-std::vector<size_t> CommitThreshold(std::span<const Candidate> candidates, double threshold) {
-  if (candidates.empty()) return {};
-  const auto best = std::ranges::max_element(candidates, {}, &Candidate::probability);
+std::vector<size_t> CommitThreshold(std::span<const Candidate> candidates, double threshold,
+                                    size_t at_least) {
   std::vector<size_t> chosen;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    if (candidates[i].probability >= threshold || &candidates[i] == &*best) chosen.push_back(i);
+    if (threshold < 1.0 && candidates[i].probability >= threshold) chosen.push_back(i);
   }
-  return chosen;
+  if (chosen.size() >= at_least) return chosen;
+  return FirstAscending(
+      Ranked(candidates.size(), [&](size_t i) { return candidates[i].probability; }), at_least);
+}
+
+std::vector<size_t> CommitEntropyBound(std::span<const Candidate> candidates, double bound) {
+  const std::vector<size_t> order =
+      Ranked(candidates.size(), [&](size_t i) { return candidates[i].probability; });
+  double sum = 0.0, largest = 0.0;
+  size_t count = 0;
+  for (; count < order.size(); ++count) {
+    const double entropy = candidates[order[count]].entropy;
+    sum += entropy;
+    largest = std::max(largest, entropy);
+    if (count > 0 && sum - largest > bound) break;
+  }
+  return FirstAscending(order, count);
 }
 
 std::vector<size_t> CommitFactor(std::span<const Candidate> candidates, double factor) {

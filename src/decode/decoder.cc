@@ -8,54 +8,127 @@
 #include "decode/schedule.h"
 
 namespace spa {
+namespace {
+
+size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+}  // namespace
 
 Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
-                 const DecodeVocabulary& vocabulary, size_t shift)
+                 const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix)
     : options_(options),
       vocabulary_(vocabulary),
       shift_(shift),
       prompt_length_(prompt.size()),
       ids_(std::move(prompt)) {
   SPA_CHECK(prompt_length_ > 0);
-  ids_.resize(prompt_length_ + options_.gen_length, vocabulary_.mask_id);
+  const size_t block = options_.block_length;
+  canvas_end_ = prompt_length_ + options_.gen_length;
+  if (options_.blocks_from_start) canvas_end_ = RoundUp(canvas_end_, block);
+  ids_.resize(canvas_end_, vocabulary_.mask_id);
   masked_.assign(ids_.size(), 0);
   std::fill(masked_.begin() + static_cast<ptrdiff_t>(prompt_length_), masked_.end(), 1);
-  steps_per_block_ = options_.steps / (options_.gen_length / options_.block_length);
+  ids_.insert(ids_.end(), suffix.begin(), suffix.end());
+  masked_.resize(ids_.size(), 0);
+  const size_t num_blocks = (options_.gen_length + block - 1) / block;
+  steps_per_block_ = options_.steps_per_block > 0
+                         ? options_.steps_per_block
+                         : (options_.steps + num_blocks - 1) / num_blocks;
   if (options_.schedule == Schedule::kTimeGrid) grid_ = TimeGrid(steps_per_block_, options_.eps);
-  block_ = {prompt_length_, prompt_length_ + options_.block_length};
-  masks_at_block_start_ = options_.block_length;
+  const size_t begin = options_.blocks_from_start ? prompt_length_ / block * block : prompt_length_;
+  // A prompt of whole blocks: its last row gives the first token.
+  if (options_.seed_blocks && begin == prompt_length_) {
+    StartBlock({begin - std::min(begin, block), begin});
+    seeding_ = true;
+  } else {
+    StartBlock({begin, std::min(begin + block, canvas_end_)});
+  }
   Advance();
 }
 
-size_t Decoder::MasksInBlock() const {
+void Decoder::StartBlock(BlockRange block) {
+  block_ = block;
+  step_ = block_forwards_ = post_steps_ = 0;
+  edited_ = false;
+  masks_at_block_start_ = MasksIn(block_);
+  if (options_.schedule == Schedule::kLinear) {
+    counts_ = LinearCounts(masks_at_block_start_, steps_per_block_);
+  }
+}
+
+size_t Decoder::MasksIn(BlockRange range) const {
   return static_cast<size_t>(
-      std::accumulate(masked_.begin() + static_cast<ptrdiff_t>(block_.begin),
-                      masked_.begin() + static_cast<ptrdiff_t>(block_.end), 0));
+      std::accumulate(masked_.begin() + static_cast<ptrdiff_t>(range.begin),
+                      masked_.begin() + static_cast<ptrdiff_t>(range.end), 0));
+}
+
+BlockRange Decoder::Part() const {
+  if (options_.sub_block_length == 0) return block_;
+  BlockRange part{block_.begin, block_.begin};
+  while (part.end < block_.end) {
+    part = {part.end, std::min(part.end + options_.sub_block_length, block_.end)};
+    if (MasksIn(part) > 0) break;
+  }
+  return part;
 }
 
 size_t Decoder::QuotaOfStep() const {
-  if (options_.schedule == Schedule::kEvenSplit) {
-    return EvenSplitCount(masks_at_block_start_, steps_per_block_, step_);
+  const size_t masks = MasksIn(block_);
+  switch (options_.schedule) {
+    case Schedule::kEvenSplit:
+      return EvenSplitCount(masks_at_block_start_, steps_per_block_, step_);
+    case Schedule::kEvenSplitBlock:
+      return std::min(masks, EvenSplitCount(options_.block_length, steps_per_block_, step_));
+    case Schedule::kLinear:
+      return step_ < counts_.size() ? counts_[step_] : masks;
+    case Schedule::kTimeGrid:
+      return TimeGridCount(grid_, masks, step_);
+    case Schedule::kEntropyKept: {
+      const size_t kept = EntropyKeptCount(masks_at_block_start_, steps_per_block_, step_);
+      return masks - std::min(masks, kept);
+    }
+    case Schedule::kNone:
+      break;
   }
-  return TimeGridCount(grid_, MasksInBlock(), step_);
+  return 1;
+}
+
+bool Decoder::RuleDecides() const {
+  return options_.threshold || options_.factor || options_.entropy_bound;
+}
+
+bool Decoder::IsStop(TokenId id) const {
+  return std::ranges::find(vocabulary_.stop_ids, id) != vocabulary_.stop_ids.end();
+}
+
+bool Decoder::HoldsStop(size_t end) const {
+  for (size_t pos = prompt_length_; pos < end; ++pos) {
+    if (!masked_[pos] && IsStop(ids_[pos])) return true;
+  }
+  return false;
+}
+
+bool Decoder::BlockFinished() const {
+  if (MasksIn(block_) > 0) return false;
+  if (!options_.edit_threshold || block_.end <= prompt_length_) return true;
+  return (post_steps_ > 0 && !edited_) || post_steps_ >= options_.max_post_steps;
 }
 
 void Decoder::Advance() {
-  const bool parallel = options_.threshold || options_.factor;
-  while (!done_) {
-    if (MasksInBlock() == 0) {
-      if (block_.end == ids_.size()) {
-        done_ = true;
-        return;
+  while (!done_ && !seeding_) {
+    if (BlockFinished()) {
+      if (block_.end >= canvas_end_ || (options_.stop == Stop::kBlock && HoldsStop(block_.end))) {
+        Finish();
+      } else if (options_.seed_blocks) {
+        seeding_ = true;
+      } else {
+        StartBlock({block_.end, std::min(block_.end + options_.block_length, canvas_end_)});
       }
-      block_ = {block_.end, block_.end + options_.block_length};
-      step_ = block_forwards_ = 0;
-      masks_at_block_start_ = MasksInBlock();
       continue;
     }
     // Dream's schedule has steps that settle nothing: their forward pass would change nothing.
     const bool each = options_.order == Order::kRandom && options_.schedule == Schedule::kTimeGrid;
-    if (parallel || each || QuotaOfStep() > 0) return;
+    if (RuleDecides() || each || QuotaOfStep() > 0) return;
     ++step_;
   }
 }
@@ -63,7 +136,7 @@ void Decoder::Advance() {
 bool Decoder::KnownAhead() const {
   return options_.order == Order::kRandom && options_.schedule == Schedule::kEvenSplit &&
          options_.order_temperature == 0.0 && options_.eos_rule != EosRule::kConfidence &&
-         !options_.threshold && !options_.factor;
+         !RuleDecides();
 }
 
 // Random scores do not look at the logits: only the positions that will be settled want theirs.
@@ -80,11 +153,23 @@ void Decoder::KeepNextPositions() {
 const StepInput& Decoder::Begin() {
   SPA_CHECK(!done_);
   positions_.clear();
-  for (size_t pos = block_.begin; pos < block_.end; ++pos) {
-    if (masked_[pos]) positions_.push_back(static_cast<uint32_t>(pos));
+  checked_.clear();
+  if (seeding_) {
+    positions_.push_back(static_cast<uint32_t>(block_.end));
+  } else {
+    const BlockRange part = Part();
+    for (size_t pos = part.begin; pos < part.end; ++pos) {
+      if (masked_[pos]) positions_.push_back(static_cast<uint32_t>(pos));
+    }
+    if (KnownAhead()) KeepNextPositions();
+    for (size_t pos = std::max(prompt_length_, block_.begin);
+         options_.edit_threshold && pos < block_.end; ++pos) {
+      if (!masked_[pos]) checked_.push_back(static_cast<uint32_t>(pos));
+    }
+    if (positions_.empty()) ++post_steps_;
   }
-  if (KnownAhead()) KeepNextPositions();
-  candidates_.resize(positions_.size());
+  candidates_.assign(positions_.size(), {});
+  checked_candidates_.assign(checked_.size(), {});
   input_ = {.ids = ids_,
             .masked = masked_,
             .prompt_length = prompt_length_,
@@ -93,9 +178,10 @@ const StepInput& Decoder::Begin() {
             .step = forwards_,
             .step_in_block = block_forwards_,
             .shift = shift_,
-            .visible = RowSet::All(ids_.size()),
+            .visible = RowSet::All(options_.grows ? block_.end : ids_.size()),
             .changed = changed_};
   input_.wanted = input_.RowsOf(positions_);
+  input_.checked = input_.RowsOf(checked_);
   return input_;
 }
 
@@ -106,16 +192,32 @@ size_t Decoder::IndexOf(uint32_t row) const {
 }
 
 void Decoder::Offer(uint32_t row, std::span<float> logits) {
-  const size_t index = IndexOf(row);
-  candidates_[index] = SampleToken(logits, options_, vocabulary_,
-                                   RandomStream(options_.seed, forwards_, positions_[index]));
+  const auto position = row + static_cast<uint32_t>(shift_);
+  const Candidate candidate = SampleToken(logits, options_, vocabulary_,
+                                          RandomStream(options_.seed, forwards_, position));
+  const auto place = std::ranges::lower_bound(positions_, position);
+  if (place != positions_.end() && *place == position) {
+    candidates_[static_cast<size_t>(place - positions_.begin())] = candidate;
+  } else {
+    const auto check = std::ranges::lower_bound(checked_, position);
+    checked_candidates_[static_cast<size_t>(check - checked_.begin())] = candidate;
+  }
 }
 
 std::vector<size_t> Decoder::Choose() const {
   // Position draws use a stream of their own: no position has this number.
   const RandomStream random(options_.seed, forwards_, UINT64_MAX);
-  if (options_.threshold) return CommitThreshold(candidates_, *options_.threshold);
+  if (seeding_) return {0};
+  if (options_.threshold) {
+    const size_t at_least =
+        options_.schedule == Schedule::kEvenSplitBlock && !positions_.empty() &&
+                !options_.edit_threshold
+            ? QuotaOfStep()
+            : std::min<size_t>(1, positions_.size());
+    return CommitThreshold(candidates_, *options_.threshold, at_least);
+  }
   if (options_.factor) return CommitFactor(candidates_, *options_.factor);
+  if (options_.entropy_bound) return CommitEntropyBound(candidates_, *options_.entropy_bound);
   if (options_.schedule == Schedule::kTimeGrid && options_.order == Order::kRandom) {
     const double share =
         step_ + 1 >= steps_per_block_ ? 1.0 : 1.0 - grid_[step_ + 1] / grid_[step_];
@@ -135,26 +237,44 @@ void Decoder::Commit() {
     masked_[pos] = 0;
     changed.push_back(pos);
   }
+  edited_ = false;
+  for (size_t i = 0; i < checked_.size(); ++i) {
+    const Candidate& candidate = checked_candidates_[i];
+    if (candidate.probability <= *options_.edit_threshold || candidate.token == ids_[checked_[i]]) {
+      continue;
+    }
+    ids_[checked_[i]] = candidate.token;
+    changed.push_back(checked_[i]);
+    edited_ = true;
+  }
   changed_ = RowSet(std::move(changed));
   ++forwards_;
   ++block_forwards_;
   ++step_;
-  if (options_.early_stop && SettledPrefix().ended) {
-    done_ = true;
-    const size_t end = prompt_length_ + SettledPrefix().length + 1;
-    for (size_t pos = end; pos < ids_.size(); ++pos) {
-      if (masked_[pos]) ids_[pos] = vocabulary_.fill_id;
-      masked_[pos] = 0;
-    }
-    return;
+  if (seeding_) {
+    seeding_ = false;
+    StartBlock({block_.end, std::min(block_.end + options_.block_length, canvas_end_)});
   }
+  if (options_.stop == Stop::kAnswer && SettledPrefix().ended) return Finish();
   Advance();
 }
 
+void Decoder::Finish() {
+  done_ = true;
+  for (size_t pos = prompt_length_; pos < canvas_end_; ++pos) {
+    if (masked_[pos]) ids_[pos] = vocabulary_.fill_id;
+    masked_[pos] = 0;
+  }
+}
+
 Decoder::Prefix Decoder::SettledPrefix() const {
+  // Tokens of a block that is still edited may change.
+  const size_t end = options_.edit_threshold && !done_ && !BlockFinished()
+                         ? std::max(prompt_length_, block_.begin)
+                         : canvas_end_;
   Prefix prefix;
-  for (size_t pos = prompt_length_; pos < ids_.size() && !masked_[pos]; ++pos) {
-    if (std::ranges::find(vocabulary_.stop_ids, ids_[pos]) != vocabulary_.stop_ids.end()) {
+  for (size_t pos = prompt_length_; pos < end && !masked_[pos]; ++pos) {
+    if (IsStop(ids_[pos])) {
       prefix.ended = true;
       break;
     }

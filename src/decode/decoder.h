@@ -10,7 +10,7 @@
 #include "base/token.h"
 #include "decode/options.h"
 #include "decode/token_sampler.h"
-#include "transformer/cache_policy.h"
+#include "transformer/step_input.h"
 
 namespace spa {
 
@@ -22,21 +22,24 @@ struct BlockRange {
 class Decoder {
  public:
   // The prompt has at least one token; options have been validated. A position is predicted by the
-  // row `shift` places before it.
+  // row `shift` places before it. `suffix` stands behind the canvas and never changes.
   Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
-          const DecodeVocabulary& vocabulary, size_t shift);
+          const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix = {});
 
   bool done() const { return done_; }
   const StepInput& input() const { return input_; }  // of the step that began last
 
   // Prepares a forward pass. The result stays valid until Commit.
   const StepInput& Begin();
-  // Logits of a wanted row. Different rows may be offered from different threads.
+  // Logits of a wanted or checked row. Different rows may be offered from different threads.
   void Offer(uint32_t row, std::span<float> logits);
-  // Settles positions. After it, changed() are the new ones.
+  // Settles positions. After it, changed() are those with another token.
   void Commit();
 
-  std::span<const TokenId> ids() const { return ids_; }  // prompt and canvas
+  std::span<const TokenId> ids() const { return ids_; }  // prompt, canvas and suffix
+  std::span<const TokenId> canvas() const {
+    return ids().subspan(prompt_length_, canvas_end_ - prompt_length_);
+  }
   std::span<const uint8_t> masked() const { return masked_; }
   // Positions whose token the last step changed.
   const RowSet& changed() const { return changed_; }
@@ -51,7 +54,8 @@ class Decoder {
   const DecodeOptions& options() const { return options_; }
 
   // Length of the settled run at the start of the answer, and whether it ends the answer: the
-  // first stop token with everything before it settled.
+  // first stop token with everything before it settled. Tokens that may still be edited do not
+  // count.
   struct Prefix {
     size_t length = 0;      // tokens of the answer, without the stop token
     bool ended = false;
@@ -61,30 +65,45 @@ class Decoder {
  private:
   // Moves to the next block with masks, skipping steps that settle nothing; sets done_.
   void Advance();
-  size_t MasksInBlock() const;
+  void StartBlock(BlockRange block);
+  // What is decoded now: the block, or the first part of it that has masks.
+  BlockRange Part() const;
+  size_t MasksIn(BlockRange range) const;
+  bool BlockFinished() const;
+  bool HoldsStop(size_t end) const;  // a stop token among the answer before `end`
   size_t QuotaOfStep() const;
+  bool RuleDecides() const;          // a rule, not the schedule, says how many are settled
   // Whether the positions a step settles are known before its logits are.
   bool KnownAhead() const;
   void KeepNextPositions();
   std::vector<size_t> Choose() const;
+  void Finish();  // what is still open is filled
+  bool IsStop(TokenId id) const;
 
   DecodeOptions options_;
   DecodeVocabulary vocabulary_;
   size_t shift_;
   size_t prompt_length_;
+  size_t canvas_end_;
   std::vector<TokenId> ids_;
   std::vector<uint8_t> masked_;
   size_t steps_per_block_;
   std::vector<float> grid_;          // kTimeGrid
+  std::vector<size_t> counts_;       // kLinear, of the block
   BlockRange block_;
+  bool seeding_ = false;             // this pass gives the next block's first token
   size_t step_ = 0;                  // planned step of the block
   size_t block_forwards_ = 0;        // forward passes in the block
+  size_t post_steps_ = 0;            // passes that began with a full block
+  bool edited_ = false;              // the last of them changed something
   size_t masks_at_block_start_ = 0;
   size_t forwards_ = 0;
   bool done_ = false;
   StepInput input_;
   std::vector<uint32_t> positions_;  // wanted positions
   std::vector<Candidate> candidates_;
+  std::vector<uint32_t> checked_;    // settled positions that may be edited
+  std::vector<Candidate> checked_candidates_;
   RowSet changed_;
 };
 

@@ -23,7 +23,7 @@ GenerationStats Generation::Stats() const {
   GenerationStats stats = times_;
   const Decoder::Prefix prefix = decoder_.SettledPrefix();
   stats.prompt_tokens = decoder_.prompt_length();
-  stats.canvas_tokens = decoder_.ids().size() - decoder_.prompt_length();
+  stats.canvas_tokens = decoder_.canvas().size();
   stats.generated_tokens = prefix.length;
   stats.ended = prefix.ended;
   stats.steps = decoder_.steps();

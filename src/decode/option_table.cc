@@ -17,6 +17,13 @@ constexpr std::pair<const char*, Order> kOrders[] = {
 constexpr std::pair<const char*, EosRule> kEosRules[] = {
     {"free", EosRule::kFree}, {"never", EosRule::kLogits}, {"last", EosRule::kConfidence}};
 
+constexpr std::pair<const char*, Stop> kStops[] = {
+    {"on", Stop::kAnswer}, {"block", Stop::kBlock}, {"off", Stop::kNever}};
+constexpr std::pair<const char*, Schedule> kSchedules[] = {
+    {"even-split", Schedule::kEvenSplit}, {"even-split-block", Schedule::kEvenSplitBlock},
+    {"linear", Schedule::kLinear},        {"time-grid", Schedule::kTimeGrid},
+    {"entropy-kept", Schedule::kEntropyKept}, {"none", Schedule::kNone}};
+
 template <typename T, size_t N>
 std::vector<std::string> Names(const std::pair<const char*, T> (&pairs)[N]) {
   std::vector<std::string> names;
@@ -55,6 +62,14 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
       {OptionInfo::Count("steps", 1, kLong, "one per token", "Denoising steps"),
        [](const V& v, O& o) { o.steps = v.count(); },
        [](const O& o) { return fmt::format("{}", o.steps); }},
+      {OptionInfo::Count("steps-per-block", 0, kLong, "0: the steps are shared by the blocks",
+                         "Denoising steps of each block"),
+       [](const V& v, O& o) { o.steps_per_block = v.count(); },
+       [](const O& o) { return fmt::format("{}", o.steps_per_block); }},
+      {OptionInfo::Count("sub-block-length", 0, kLong, "0: the whole block; Fast-dLLM v2 8",
+                         "Decode a block in parts of this many tokens"),
+       [](const V& v, O& o) { o.sub_block_length = v.count(); },
+       [](const O& o) { return fmt::format("{}", o.sub_block_length); }},
       {OptionInfo::Choice("remasking", Names(kOrders), "low_confidence (LLaDA), entropy (Dream)",
                           "What is settled first")
            .WithAlias("alg"),
@@ -88,13 +103,27 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
                           "Parallel decoding by Fast-dLLM's factor rule (try 1)"),
        [](const V& v, O& o) { o.factor = v.number; },
        [](const O& o) { return Text(o.factor); }},
+      {OptionInfo::Number("entropy-bound", 0, 1e6, "off",
+                          "Parallel decoding: settle while all but the least sure have at most this "
+                          "entropy together (try 0.1)"),
+       [](const V& v, O& o) { o.entropy_bound = v.number; },
+       [](const O& o) { return Text(o.entropy_bound); }},
+      {OptionInfo::Number("edit-threshold", 0, 1, "off; LLaDA2.1 0.5",
+                          "Rewrite a settled token of the block when another is this probable"),
+       [](const V& v, O& o) { o.edit_threshold = v.number; },
+       [](const O& o) { return Text(o.edit_threshold); }},
+      {OptionInfo::Count("max-post-steps", 0, kLong, "16",
+                         "Passes over a full block that may still edit it"),
+       [](const V& v, O& o) { o.max_post_steps = v.count(); },
+       [](const O& o) { return fmt::format("{}", o.max_post_steps); }},
       {OptionInfo::Choice("eos", Names(kEosRules), "free",
                           "End tokens: free, never (chosen), last (settled)"),
        [](const V& v, O& o) { o.eos_rule = kEosRules[v.count()].second; },
        [](const O& o) { return NameOf(kEosRules, o.eos_rule); }},
-      {OptionInfo::Flag("early-stop", "on", "Stop when the answer has ended; off: the whole canvas"),
-       [](const V& v, O& o) { o.early_stop = v.flag(); },
-       [](const O& o) { return std::string(o.early_stop ? "on" : "off"); }},
+      {OptionInfo::Choice("early-stop", Names(kStops), "on, or block where the makers do so",
+                          "Stop when the answer has ended, with the block it ends in, or never"),
+       [](const V& v, O& o) { o.stop = kStops[v.count()].second; },
+       [](const O& o) { return NameOf(kStops, o.stop); }},
       {OptionInfo::Count("seed", 0, 18446744073709551615.0, "0", "Seed of all random choices"),
        [](const V& v, O& o) { o.seed = v.whole; },
        [](const O& o) { return fmt::format("{}", o.seed); }},
@@ -105,7 +134,7 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
 std::vector<std::pair<std::string, std::string>> DescribeDecodeOptions(
     const DecodeOptions& options) {
   std::vector<std::pair<std::string, std::string>> described = {
-      {"schedule", options.schedule == Schedule::kEvenSplit ? "even-split" : "time-grid"},
+      {"schedule", NameOf(kSchedules, options.schedule)},
       {"draw", options.draw == Draw::kGumbel ? "gumbel" : "filtered"}};
   for (const DecodeOption& option : DecodeOptionTable()) {
     described.emplace_back(option.info.name, option.get(options));

@@ -13,8 +13,19 @@ namespace spa {
 
 // How many positions a step settles.
 enum class Schedule {
-  kEvenSplit,  // LLaDA: each block's masks are spread evenly over its steps, remainder first
-  kTimeGrid,   // Dream: t goes from 1 to eps in equal strides; a step settles the share it covers
+  kEvenSplit,       // LLaDA: each block's masks are spread evenly over its steps, remainder first
+  kEvenSplitBlock,  // SDAR, LLaDA2: the block's length is, whatever of it is masked
+  kLinear,          // A2D: the linear schedule of its samplers, in float32
+  kTimeGrid,        // Dream: t goes from 1 to eps in equal strides; a step settles its share
+  kEntropyKept,     // RND1: the share that stays open falls linearly over the whole canvas
+  kNone,            // Fast-dLLM v2: the threshold decides, at least one
+};
+
+// When an answer is over before its canvas is full.
+enum class Stop {
+  kAnswer,  // as soon as an end token is settled with everything before it
+  kBlock,   // after the block that holds one
+  kNever,
 };
 
 // Which positions are settled first.
@@ -40,8 +51,15 @@ enum class EosRule {
 
 struct DecodeOptions {
   size_t gen_length = 128;
-  size_t block_length = 32;  // divides gen_length
-  size_t steps = 128;        // forward passes planned; a multiple of the number of blocks
+  size_t block_length = 32;
+  size_t steps = 128;            // forward passes planned, shared by the blocks
+  size_t steps_per_block = 0;    // if given, instead
+  size_t sub_block_length = 0;   // only this part of a block is decoded at a time; 0: all of it
+  // Block diffusion: later blocks do not exist until they are reached.
+  bool grows = false;
+  bool blocks_from_start = false;  // blocks are counted from position 0; the first holds the
+                                   // prompt's tail
+  bool seed_blocks = false;        // the last row of a full block gives the next one's first token
   Schedule schedule = Schedule::kEvenSplit;
   Order order = Order::kProbability;
   Draw draw = Draw::kGumbel;
@@ -53,8 +71,11 @@ struct DecodeOptions {
   double cfg_scale = 0.0;               // classifier-free guidance; doubles the work
   std::optional<double> threshold;      // parallel decoding: settle all at least this probable
   std::optional<double> factor;         // parallel decoding: Fast-dLLM's factor rule
+  std::optional<double> entropy_bound;  // settle while the others' entropies sum to at most this
+  std::optional<double> edit_threshold; // rewrite settled tokens of the block (LLaDA2.1)
+  size_t max_post_steps = 16;           // passes over a full block that may still edit it
   EosRule eos_rule = EosRule::kFree;
-  bool early_stop = true;               // stop when the answer has ended and all before is settled
+  Stop stop = Stop::kAnswer;
   uint64_t seed = 0;
 };
 

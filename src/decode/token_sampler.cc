@@ -161,6 +161,7 @@ Candidate SampleToken(std::span<float> logits, const DecodeOptions& options,
   Candidate candidate;
   candidate.token = static_cast<TokenId>(token);
   candidate.probability = std::exp(logits[token] - stats.log_sum_exp);
+  if (options.entropy_bound) candidate.entropy = -NegativeEntropy(logits, stats.log_sum_exp);
   // How sure the model is of the mask says nothing about what is chosen instead.
   const bool sure = Allowed(stats.argmax, vocabulary);
   switch (options.order) {

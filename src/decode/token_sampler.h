@@ -18,6 +18,7 @@ struct Candidate {
   TokenId token = 0;
   double probability = 0.0;  // of the token
   double score = 0.0;        // what Order ranks by; larger is surer
+  double entropy = 0.0;      // in nats, if the entropy bound asks for it
 };
 
 // `logits` may be overwritten.

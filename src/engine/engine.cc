@@ -164,13 +164,12 @@ void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits
 }
 
 std::vector<TokenId> CanvasIds(const Decoder& decoder) {
-  return {decoder.ids().begin() + static_cast<ptrdiff_t>(decoder.prompt_length()),
-          decoder.ids().end()};
+  return {decoder.canvas().begin(), decoder.canvas().end()};
 }
 
 std::string AnswerText(const Engine& engine, const Decoder& decoder) {
   if (!engine.has_tokenizer()) return {};
-  const auto answer = decoder.ids().subspan(decoder.prompt_length());
+  const auto answer = decoder.canvas();
   std::vector<TokenId> ids;
   for (size_t i = 0; i < answer.size(); ++i) {
     if (std::ranges::find(engine.vocabulary().stop_ids, answer[i]) !=

@@ -12,6 +12,7 @@
 
 #include "base/thread_pool.h"
 #include "decode/generation.h"
+#include "engine/embedded.h"
 #include "model/model_file.h"
 #include "model/weights.h"
 #include "policies/registry.h"
@@ -108,8 +109,5 @@ std::string AnswerText(const Engine& engine, const Decoder& decoder);
 std::vector<TokenId> CanvasIds(const Decoder& decoder);
 
 size_t PeakMemoryBytes();
-
-// The GGUF images compiled into the program; empty if it was built without.
-std::span<const std::byte> EmbeddedModel();
 
 }  // namespace spa

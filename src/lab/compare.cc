@@ -1,6 +1,7 @@
 #include "lab/compare.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "lab/report.h"
@@ -156,62 +157,76 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
 
 std::string CompareReport(std::span<const CompareRow> rows, const std::string& model,
                           size_t num_questions) {
-  HtmlPage page("Caches side by side",
-                fmt::format("{}, {} prompts. Speed is answer tokens per second; agreement is the "
-                            "share of vanilla's tokens that the cached run has too.",
-                            model, num_questions));
-  const auto plot = [&](const std::string& title, const std::string& label, const auto& point) {
-    Plot result{.title = title, .x_label = "tokens per second", .y_label = label, .series = {},
-                .x_from_zero = true, .y_percent = true, .y_min = {}, .y_max = {}};
-    PlotSeries plain{.name = "one token after the other", .points = {}, .line = false};
-    PlotSeries parallel{.name = "parallel decoding", .points = {}, .line = false};
-    for (const CompareRow& row : rows) {
-      (row.threshold ? parallel : plain).points.push_back(point(row));
-    }
-    result.series.push_back(std::move(plain));
-    if (!parallel.points.empty()) result.series.push_back(std::move(parallel));
-    return DrawPlot(result);
-  };
+  using Json = nlohmann::ordered_json;
   const auto name = [](const CompareRow& row) {
     return row.group.empty() ? row.cache : row.group + ": " + row.cache;
   };
+  // `value` adds y, and an error bar if there is one, to a row's point.
+  const auto section = [&](const char* title, const char* text, const char* label,
+                           const auto& value) {
+    Json plain = {{"name", "one token per step"}, {"line", false}, {"points", Json::array()}};
+    Json parallel = {{"name", "parallel decoding"}, {"line", false}, {"points", Json::array()}};
+    for (const CompareRow& row : rows) {
+      Json point = {{"x", row.tokens_per_second}, {"label", name(row)}};
+      value(row, point);
+      (row.threshold ? parallel : plain)["points"].push_back(std::move(point));
+    }
+    Json series = Json::array({std::move(plain)});
+    if (!parallel["points"].empty()) series.push_back(std::move(parallel));
+    return Json{{"title", title},
+                {"text", text},
+                {"plot",
+                 {{"kind", "xy"},
+                  {"x", {{"label", "tokens per second"}, {"zero", true}}},
+                  {"y", {{"label", label}, {"percent", true}}},
+                  {"series", std::move(series)}}}};
+  };
+  Json sections = Json::array();
   if (rows.front().accuracy) {
-    page.Figure(plot("Accuracy against speed", "accuracy",
-                     [&](const CompareRow& row) {
-                       return PlotPoint{row.tokens_per_second, *row.accuracy,
-                                        row.standard_error.value_or(0.0), name(row)};
-                     }),
-                "Up and to the right is better. Bars are one standard error; every row answered the "
-                "same questions, so differences between rows are surer than the bars suggest.");
+    sections.push_back(section(
+        "Accuracy against speed",
+        "Up and to the right is better. Bars are one standard error. All rows answered the same "
+        "questions, so differences between rows are surer than the bars suggest.",
+        "accuracy", [](const CompareRow& row, Json& point) {
+          point["y"] = *row.accuracy;
+          point["error"] = row.standard_error.value_or(0.0);
+        }));
   }
-  page.Figure(plot("Agreement with vanilla against speed", "agreement",
-                   [&](const CompareRow& row) {
-                     return PlotPoint{row.tokens_per_second, row.agreement, 0.0, name(row)};
-                   }),
-              "Vanilla decoding under the same rule agrees with itself: 100%.");
-  page.Figure(plot("Rows computed against speed", "share of rows computed",
-                   [&](const CompareRow& row) {
-                     return PlotPoint{row.tokens_per_second, row.rows_fraction, 0.0, name(row)};
-                   }),
-              "The work behind the speed: rows that ran attention and FFN.");
-  page.Heading("Numbers");
-  std::vector<std::vector<std::string>> table = {{"cache", "decoding", "tokens/s", "speedup",
-                                                  "first token ms", "steps", "rows", "agreement",
-                                                  "accuracy", "memory MB"}};
+  sections.push_back(section(
+      "Agreement with none against speed",
+      "The share of the tokens decoded without a cache that the cached run has too, under the same "
+      "decoding.",
+      "agreement", [](const CompareRow& row, Json& point) { point["y"] = row.agreement; }));
+  sections.push_back(section(
+      "Rows computed against speed",
+      "The work behind the speed: rows that ran attention and FFN, of all rows of all steps. Even "
+      "without a cache the last layer only computes rows whose logits are read.",
+      "rows computed", [](const CompareRow& row, Json& point) { point["y"] = row.rows_fraction; }));
+  Json table = Json::array();
   for (const CompareRow& row : rows) {
-    table.push_back(
-        {name(row), row.threshold ? fmt::format("parallel {:.2g}", *row.threshold) : "plain",
-         fmt::format("{:.1f}", row.tokens_per_second), fmt::format("{:.2f}x", row.speedup),
-         fmt::format("{:.1f}", row.ttft_ms), fmt::format("{:.1f}", row.steps),
-         fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
-         fmt::format("{:.1f}%", 100.0 * row.agreement),
-         row.accuracy
-             ? fmt::format("{:.1f}% ± {:.1f}", 100.0 * *row.accuracy, 100.0 * *row.standard_error)
-             : "",
-         fmt::format("{:.2f}", 1e-6 * static_cast<double>(row.memory_bytes))});
+    table.push_back({name(row),
+                     row.threshold ? fmt::format("parallel {:.2g}", *row.threshold) : "plain",
+                     fmt::format("{:.1f}", row.tokens_per_second),
+                     fmt::format("{:.2f}x", row.speedup), fmt::format("{:.1f}", row.ttft_ms),
+                     fmt::format("{:.1f}", row.steps),
+                     fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
+                     fmt::format("{:.1f}%", 100.0 * row.agreement),
+                     row.accuracy ? fmt::format("{:.1f}% \u00b1 {:.1f}", 100.0 * *row.accuracy,
+                                                100.0 * *row.standard_error)
+                                  : "",
+                     fmt::format("{:.2f}", 1e-6 * static_cast<double>(row.memory_bytes))});
   }
-  page.Table(table);
-  return page.Text();
+  sections.push_back({{"title", "Numbers"},
+                      {"table",
+                       {{"columns",
+                         {"cache", "decoding", "tokens/s", "speedup", "first token ms", "steps",
+                          "rows", "agreement", "accuracy", "memory MB"}},
+                        {"rows", std::move(table)}}}});
+  const Json report = {{"title", "Caches side by side"},
+                       {"text", fmt::format("{}, {} prompts. Speed is answer tokens per second.",
+                                            model, num_questions)},
+                       {"sections", std::move(sections)}};
+  return ReportPage(report.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace spa

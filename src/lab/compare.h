@@ -62,7 +62,7 @@ struct Agreement {
 Agreement CountAgreement(std::span<const TokenId> vanilla, std::span<const TokenId> other,
                          std::span<const TokenId> stop_ids);
 
-// One HTML page with plots of quality against speed.   title: the model
+// One HTML page with plots of quality against speed.
 std::string CompareReport(std::span<const CompareRow> rows, const std::string& model,
                           size_t num_questions);
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "engine/runner.h"
 #include "kernels/rows.h"
 #include "lab/fit_budget.h"
 #include "policies/spa.h"
+#include "policies/spa_proxy.h"
 
 namespace spa {
 namespace {
@@ -44,6 +46,7 @@ struct DriftSums {
   std::vector<double> value_cosine, attention_cosine;  // summed over `cosine_steps`
   double cosine_steps = 0.0;
   double tau = 0.95;
+  std::vector<SimilarityMap>* maps = nullptr;  // filled for one prompt
 };
 
 // Recomputes everything, as no cache does, and compares each feature with the step before.
@@ -116,6 +119,13 @@ class DriftPolicy : public CachePolicy {
         cell.similarity += s;
         if (s < sums_.tau) cell.drifted += 1.0;
       }
+      if (sums_.maps != nullptr && feature == Feature::kOutput) {
+        for (SimilarityMap& map : *sums_.maps) {
+          if (map.layer != layer) continue;
+          map.first_pos = scope_[0];
+          map.similarity.push_back(similarity_);
+        }
+      }
     }
     previous.Resize(rows.rows, rows.cols);
     ScatterRows(rows, all_, previous.View(), *pool_);
@@ -149,7 +159,16 @@ DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> 
   profile.scope_all = options.scope_all;
   profile.rank = proxies.options.rank;
   profile.num_prompts = prompts.size();
+  const size_t last_layer = engine.config().num_layers - 1;
+  for (const size_t layer : std::set<size_t>{0, last_layer / 2, last_layer}) {
+    profile.maps.push_back({.layer = layer, .first_pos = 0, .similarity = {}});
+  }
+  for (const LayerProxy& layer :
+       LoadOrComputeProxies(engine.file(), proxies.options.rank, engine.pool()).layers) {
+    profile.spectra.push_back(layer.singular_values);
+  }
   for (size_t i = 0; i < prompts.size(); ++i) {
+    sums.maps = i == 0 ? &profile.maps : nullptr;
     DriftPolicy* policy = nullptr;
     const auto cache = std::make_shared<PreparedCache>();
     cache->make = [&] {

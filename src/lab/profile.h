@@ -26,6 +26,13 @@ struct FeatureDrift {
   std::vector<double> similarity;  // mean similarity to the step before
 };
 
+// Similarity of a layer's outputs to the step before, for one prompt.
+struct SimilarityMap {
+  size_t layer = 0;
+  size_t first_pos = 0;                        // position of the first compared row
+  std::vector<std::vector<float>> similarity;  // per step from the second, per row
+};
+
 struct DriftProfile {
   double tau = 0.95;
   bool scope_all = false;  // all rows were compared, or the generated ones
@@ -33,6 +40,8 @@ struct DriftProfile {
   size_t num_prompts = 0, num_steps = 0;
   std::array<FeatureDrift, kFeatureNames.size()> features;
   std::vector<double> value_cosine, attention_cosine;  // mean over pairs of rows of a step
+  std::vector<SimilarityMap> maps;             // first prompt; first, middle and last layer
+  std::vector<std::vector<double>> spectra;    // singular values of the value projections, per layer
   Feature fitted = Feature::kOutput;
   Budget budget;
   double fit_error = 0.0;  // root mean square of the fit

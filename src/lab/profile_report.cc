@@ -1,6 +1,9 @@
 // The figures of a drift profile as one HTML page.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "lab/profile.h"
 #include "lab/report.h"
 #include "policies/spa_budget.h"
@@ -8,98 +11,165 @@
 namespace spa {
 namespace {
 
-PlotSeries LayerCurve(const std::string& name, std::span<const double> values, bool dashed = false) {
-  PlotSeries series{.name = name, .points = {}, .line = true, .dashed = dashed, .dots = !dashed};
-  for (size_t i = 0; i < values.size(); ++i) {
-    series.points.push_back({.x = static_cast<double>(i + 1), .y = values[i]});
-  }
-  return series;
+using Json = nlohmann::ordered_json;
+
+// A series over values[0], values[1], ... at x = 1, 2, ...
+Json Curve(std::string_view name, std::span<const double> values) {
+  Json points = Json::array();
+  for (size_t i = 0; i < values.size(); ++i) points.push_back({{"x", i + 1}, {"y", values[i]}});
+  return {{"name", name}, {"points", std::move(points)}};
 }
 
-}  // namespace
+Json DashedCurve(std::string_view name, std::span<const double> values) {
+  Json curve = Curve(name, values);
+  curve["dashed"] = true;
+  curve["dots"] = false;
+  return curve;
+}
 
-std::string ProfileReport(const DriftProfile& p, std::span<const ComponentTimes> times,
-                          const std::string& model) {
-  const std::string rows = p.scope_all ? "all rows" : "the generated rows";
-  HtmlPage page("Drift profile",
-                fmt::format("{}: {} prompts, {} steps without a cache, similarity of {} between one "
-                            "step and the next, tau = {}.",
-                            model, p.num_prompts, p.num_steps, rows, p.tau));
-  const std::string fitted_name(kFeatureNames[static_cast<size_t>(p.fitted)]);
-  const std::vector<double> bell = BudgetRatios(p.budget, p.value_cosine.size());
-  const double mean = MeanRatio(bell);
+Json LayerPlot(Json y_axis, Json series) {
+  return {{"kind", "xy"},
+          {"x", {{"label", "layer"}, {"integer", true}}},
+          {"y", std::move(y_axis)},
+          {"series", std::move(series)}};
+}
 
-  Plot drift{.title = "Drift per layer and the fitted budget", .x_label = "layer",
-             .y_label = fmt::format("rows with similarity below {}", p.tau), .series = {},
-             .x_from_zero = false, .y_percent = true, .y_min = 0.0, .y_max = {}};
-  drift.series.push_back(
-      LayerCurve(fitted_name, p.features[static_cast<size_t>(p.fitted)].drifted));
-  drift.series.push_back(LayerCurve("fitted budget", bell, true));
-  drift.series.push_back(
-      LayerCurve("uniform, same mean", std::vector<double>(bell.size(), mean), true));
-  page.Figure(DrawPlot(drift),
-              fmt::format("l_p = {:.2f}, rho_p = {:.1f}%, rho_1 = {:.1f}%, rho_L = {:.1f}%, mean "
-                          "{:.1f}%; root mean square error of the fit {:.1f} points.",
-                          p.budget.peak_layer, 100 * p.budget.peak_ratio,
-                          100 * p.budget.first_ratio, 100 * p.budget.last_ratio, 100 * mean,
-                          100 * p.fit_error));
-
-  Plot features{.title = "Drift per layer and feature", .x_label = "layer",
-                .y_label = fmt::format("rows with similarity below {}", p.tau), .series = {},
-                .x_from_zero = false, .y_percent = true, .y_min = 0.0, .y_max = {}};
-  Plot similarity{.title = "Similarity of adjacent steps", .x_label = "layer",
-                  .y_label = "mean cosine similarity", .series = {}, .x_from_zero = false,
-                  .y_percent = false, .y_min = {}, .y_max = {}};
-  for (size_t f = 0; f < kFeatureNames.size(); ++f) {
-    const std::string name(kFeatureNames[f]);
-    features.series.push_back(LayerCurve(name, p.features[f].drifted));
-    similarity.series.push_back(LayerCurve(name, p.features[f].similarity));
+// A few layers stand for all: more lines could not be told apart.
+Json SpectraSection(const DriftProfile& p) {
+  constexpr size_t kMaxCurves = 6;
+  const size_t num_curves = std::min(kMaxCurves, p.spectra.size());
+  Json series = Json::array();
+  for (size_t i = 0; i < num_curves; ++i) {
+    const size_t layer = i * (p.spectra.size() - 1) / std::max<size_t>(1, num_curves - 1);
+    std::vector<double> shares;
+    for (const double value : p.spectra[layer]) shares.push_back(value / p.spectra[layer].front());
+    Json curve = Curve(fmt::format("layer {}", layer + 1), shares);
+    curve["dots"] = false;
+    series.push_back(std::move(curve));
   }
-  page.Figure(DrawPlot(features),
-              fmt::format("A good identifier drifts where the layer's output does. The proxy has rank "
-                          "{}.",
-                          p.rank));
-  page.Figure(DrawPlot(similarity), "Mean over rows, steps and prompts.");
+  return {{"title", "Singular values of the value projections"},
+          {"text", fmt::format("The proxy keeps the first {}. The faster a curve falls, the less it "
+                               "leaves out.",
+                               p.rank)},
+          {"plot",
+           {{"kind", "xy"},
+            {"x", {{"label", "index"}, {"integer", true}}},
+            {"y", {{"label", "share of the largest"}, {"zero", true}, {"max", 1.0}}},
+            {"series", std::move(series)}}}};
+}
 
-  Plot cosine{.title = "Anisotropy: how alike the rows of one step are", .x_label = "layer",
-              .y_label = "mean pairwise cosine", .series = {}, .x_from_zero = false,
-              .y_percent = false, .y_min = {}, .y_max = {}};
-  cosine.series.push_back(LayerCurve("value", p.value_cosine));
-  cosine.series.push_back(LayerCurve("attention output", p.attention_cosine));
-  page.Figure(DrawPlot(cosine),
-              "Rows that all point the same way hide their own changes: the reason not to identify "
-              "by the attention output.");
+Json MapSection(const SimilarityMap& map) {
+  return {{"title", fmt::format("Similarity between steps, output of layer {}", map.layer + 1)},
+          {"text", "The first prompt: how much of a row's output survives from one step to the next. "
+                   "Dark cells drifted."},
+          {"plot",
+           {{"kind", "map"},
+            {"x", {{"label", "position"}, {"integer", true}}},
+            {"y", {{"label", "step"}, {"integer", true}}},
+            {"value", {{"label", "cosine similarity"}, {"max", 1.0}}},
+            {"x_first", map.first_pos},
+            {"y_first", 2},
+            {"values", map.similarity}}}};
+}
 
-  if (!times.empty()) {
-    BarChart chart{.title = "Time per step", .x_label = "milliseconds per step after the first",
-                   .parts = {}, .bars = {}};
-    for (const std::string_view name : kPhaseNames) chart.parts.emplace_back(name);
-    for (const ComponentTimes& one : times) {
-      BarChart::Bar bar{one.name, {}};
-      for (const double seconds : one.seconds) bar.values.push_back(1e3 * seconds);
-      chart.bars.push_back(std::move(bar));
-    }
-    page.Figure(DrawBars(chart),
-                "Attention includes the projections of queries, keys and values; identifying by "
-                "value projects the values of every row.");
+Json TimesSection(std::span<const ComponentTimes> times) {
+  Json bars = Json::array();
+  for (const ComponentTimes& one : times) {
+    Json& bar = bars.emplace_back(Json{{"name", one.name}, {"values", Json::array()}});
+    for (const double seconds : one.seconds) bar["values"].push_back(1e3 * seconds);
   }
+  return {{"title", "Time per step"},
+          {"text", "Attention includes the projections of queries, keys and values; identifying by "
+                   "value projects the values of every row."},
+          {"plot",
+           {{"kind", "bars"},
+            {"x", {{"label", "milliseconds per step after the first"}}},
+            {"parts", kPhaseNames},
+            {"bars", std::move(bars)}}}};
+}
 
-  page.Heading("Numbers");
-  std::vector<std::vector<std::string>> table = {{"layer"}};
-  for (const std::string_view name : kFeatureNames) table[0].push_back(fmt::format("{} drift", name));
-  table[0].insert(table[0].end(), {"fitted budget", "value cosine", "attention cosine"});
+Json NumbersSection(const DriftProfile& p, std::span<const double> bell) {
+  Json columns = Json::array({"layer"});
+  for (const std::string_view name : kFeatureNames) columns.push_back(fmt::format("{} drift", name));
+  for (const char* name : {"fitted budget", "value cosine", "attention cosine"}) {
+    columns.push_back(name);
+  }
+  Json rows = Json::array();
   for (size_t layer = 0; layer < bell.size(); ++layer) {
-    std::vector<std::string>& row = table.emplace_back();
-    row.push_back(fmt::format("{}", layer + 1));
+    Json row = Json::array({layer + 1});
     for (const FeatureDrift& feature : p.features) {
       row.push_back(fmt::format("{:.1f}%", 100.0 * feature.drifted[layer]));
     }
     row.push_back(fmt::format("{:.1f}%", 100.0 * bell[layer]));
     row.push_back(fmt::format("{:.3f}", p.value_cosine[layer]));
     row.push_back(fmt::format("{:.3f}", p.attention_cosine[layer]));
+    rows.push_back(std::move(row));
   }
-  page.Table(table);
-  return page.Text();
+  return {{"title", "Numbers"},
+          {"table", {{"columns", std::move(columns)}, {"rows", std::move(rows)}}}};
+}
+
+}  // namespace
+
+std::string ProfileReport(const DriftProfile& p, std::span<const ComponentTimes> times,
+                          const std::string& model) {
+  const std::vector<double> bell = BudgetRatios(p.budget, p.value_cosine.size());
+  const double mean = MeanRatio(bell);
+  const auto fitted = static_cast<size_t>(p.fitted);
+  const Json drift_axis = {{"label", fmt::format("rows with similarity below {}", p.tau)},
+                           {"percent", true},
+                           {"zero", true}};
+  const auto cosine_axis = [](const char* label) { return Json{{"label", label}, {"max", 1.0}}; };
+  Json features = Json::array(), similarity = Json::array();
+  for (size_t f = 0; f < kFeatureNames.size(); ++f) {
+    features.push_back(Curve(kFeatureNames[f], p.features[f].drifted));
+    similarity.push_back(Curve(kFeatureNames[f], p.features[f].similarity));
+  }
+  Json sections = Json::array();
+  sections.push_back(
+      {{"title", "Drift per layer and the fitted budget"},
+       {"text", fmt::format("l_p = {:.2f}, rho_p = {:.1f}%, rho_1 = {:.1f}%, rho_L = {:.1f}%, mean "
+                            "{:.1f}%; root mean square error of the fit {:.1f} points.",
+                            p.budget.peak_layer, 100 * p.budget.peak_ratio,
+                            100 * p.budget.first_ratio, 100 * p.budget.last_ratio, 100 * mean,
+                            100 * p.fit_error)},
+       {"plot",
+        LayerPlot(drift_axis,
+                  Json::array({Curve(kFeatureNames[fitted], p.features[fitted].drifted),
+                               DashedCurve("fitted budget", bell),
+                               DashedCurve("uniform, same mean",
+                                           std::vector<double>(bell.size(), mean))}))}});
+  sections.push_back(
+      {{"title", "Drift per layer and feature"},
+       {"text", fmt::format("A good identifier drifts where the layer's output does. The proxy has "
+                            "rank {}.",
+                            p.rank)},
+       {"plot", LayerPlot(drift_axis, std::move(features))}});
+  for (const SimilarityMap& map : p.maps) {
+    if (!map.similarity.empty()) sections.push_back(MapSection(map));
+  }
+  sections.push_back({{"title", "Similarity of adjacent steps"},
+                      {"text", "Mean over rows, steps and prompts."},
+                      {"plot", LayerPlot(cosine_axis("mean cosine similarity"),
+                                         std::move(similarity))}});
+  sections.push_back(
+      {{"title", "Anisotropy: how alike the rows of one step are"},
+       {"text", "Rows that all point the same way hide their own changes: the reason not to identify "
+                "by the attention output."},
+       {"plot", LayerPlot(cosine_axis("mean pairwise cosine"),
+                          Json::array({Curve("value", p.value_cosine),
+                                       Curve("attention output", p.attention_cosine)}))}});
+  if (!p.spectra.empty()) sections.push_back(SpectraSection(p));
+  if (!times.empty()) sections.push_back(TimesSection(times));
+  sections.push_back(NumbersSection(p, bell));
+  const Json report = {
+      {"title", "Drift profile"},
+      {"text", fmt::format("{}: {} prompts, {} steps without a cache, similarity of {} between one "
+                           "step and the next, tau = {}.",
+                           model, p.num_prompts, p.num_steps,
+                           p.scope_all ? "all rows" : "the generated rows", p.tau)},
+      {"sections", std::move(sections)}};
+  return ReportPage(report.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace spa

@@ -8,12 +8,8 @@
 
 #include "base/error.h"
 #include "decode/option_table.h"
+#include "engine/embedded.h"
 #include "engine/option_reference.h"
-
-extern "C" {
-extern const char spa_embedded_page_begin[];
-extern const char spa_embedded_page_end[];
-}
 
 namespace spa {
 namespace {
@@ -110,11 +106,6 @@ bool IsLoopback(const std::string& host) {
   in_addr address;
   return host == "localhost" || host == "::1" ||
          (inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
-}
-
-std::string_view EmbeddedPage() {
-  return {spa_embedded_page_begin,
-          static_cast<size_t>(spa_embedded_page_end - spa_embedded_page_begin)};
 }
 
 Server::Server(Engine& engine, const ServerOptions& options)

@@ -78,7 +78,4 @@ class Server {
 
 bool IsLoopback(const std::string& host);
 
-// The page served at /, compiled into the program.
-std::string_view EmbeddedPage();
-
 }  // namespace spa

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The program as people meet it: good calls work, bad luck gets one clear line and exit code 1 or 2.
+# The program as people meet it: good calls work, bad ones get one clear line and exit code 1 or 2.
 # Usage: cli_test.sh path/to/spa path/to/model.gguf
 set -u
 spa=$1 model=$2
@@ -14,11 +14,11 @@ check() {  # check NAME COMMAND...: the command succeeds
   fi
   mv "$work/new" "$work/out"  # the next check may look at it
 }
-refused() {  # refused NAME PATTERN COMMAND...: exit code 1 or 2, at most two lines that match PATTERN
+refused() {  # refused NAME PATTERN COMMAND...: exit code 1 or 2, one line that matches PATTERN
   local name=$1 pattern=$2; shift 2
   timeout 60 "$@" > "$work/out" 2> "$work/err"
   local code=$?
-  if { [ $code -eq 1 ] || [ $code -eq 2 ]; } && [ "$(wc -l < "$work/err")" -le 2 ] &&
+  if { [ $code -eq 1 ] || [ $code -eq 2 ]; } && [ "$(wc -l < "$work/err")" -eq 1 ] &&
       grep -qi -- "$pattern" "$work/err"; then passed=$((passed + 1)); else
     failed=$((failed + 1)); echo "FAILED: $name (exit code $code)"; head -n 3 "$work/err"
   fi

@@ -245,7 +245,7 @@ TEST(Decoder, EarlyStopEndsWhenTheAnswerIsSettledUpToItsEnd) {
   EXPECT_EQ(decoder.SettledPrefix().length, 3u);
   EXPECT_TRUE(decoder.SettledPrefix().ended);
   for (const TokenId id : decoder.ids()) EXPECT_NE(id, 39);
-  options.early_stop = false;
+  options.stop = Stop::kNever;
   Decoder whole({5, 6}, options, Vocabulary(40), 0);
   Drive(whole, 40);
   EXPECT_EQ(whole.steps(), 16u);
@@ -263,7 +263,7 @@ TEST(Decoder, TimeGridStepsThatSettleNothingCostNoForwardPass) {
   DecodeOptions options;
   options.gen_length = options.steps = options.block_length = 8;
   options.schedule = Schedule::kTimeGrid;
-  options.early_stop = false;
+  options.stop = Stop::kNever;
   Decoder decoder({5, 6}, options, Vocabulary(40), true);
   Drive(decoder, 40);
   EXPECT_EQ(decoder.steps(), 7u);

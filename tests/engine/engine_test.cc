@@ -59,7 +59,7 @@ TEST_F(EngineTest, EarlyStopReturnsTheSameTextWithFewerSteps) {
     DecodeOptions options = Short();
     options.gen_length = options.steps = 64;
     options.block_length = 8;
-    options.early_stop = early;
+    options.stop = early ? Stop::kAnswer : Stop::kNever;
     return Answer("True and not False is", options);
   };
   const auto early = run(true), whole = run(false);

@@ -1,34 +1,20 @@
-// libFuzzer target: arbitrary bytes as text to encode and decode, and as a tokenizer.json.
-// The first byte chooses; the rest is the input. Build with clang and -fsanitize=fuzzer,address.
-// Start with tests/data/mini_tokenizer/tokenizer.json behind an 'j' in the corpus; the program
-// finds the mini tokenizer through the environment variable SPA_TEST_DATA.
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-#include <string_view>
+// Any bytes as text to encode and decode, as a tokenizer.json, and as vocab.json or merges.txt of a
+// folder. The first byte chooses; the rest is the input.
 #include <vector>
 
-#include "base/error.h"
-#include "text/chat_template.h"
+#include "tests/fuzz/fuzz_util.h"
 #include "text/text_stream.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
 namespace {
 
-const spa::Tokenizer& Mini() {
-  static const spa::Tokenizer tokenizer = [] {
-    const char* data = std::getenv("SPA_TEST_DATA");
-    return spa::Tokenizer::FromFolder(std::filesystem::path(data == nullptr ? "tests/data" : data) /
-                                      "mini_tokenizer");
-  }();
-  return tokenizer;
-}
+using spa::Require;
 
-void Require(bool condition) {
-  if (!condition) std::abort();
+const spa::Tokenizer& Mini() {
+  static const spa::Tokenizer tokenizer =
+      spa::Tokenizer::FromFolder(SPA_TEST_DATA "/mini_tokenizer");
+  return tokenizer;
 }
 
 void CheckText(std::string_view text) {
@@ -52,32 +38,67 @@ void CheckText(std::string_view text) {
   streamed += stream.Finish();
   Require(streamed == tokenizer.Decode(any_ids));
   Require(spa::IsValidUtf8(streamed));
+}
 
-  spa::EncodeChat(tokenizer, spa::ChatFormat::kLlada, {{"user", std::string(text)}});
+void Use(const spa::Tokenizer& tokenizer) {
+  const std::string text = "Hello <|eot_id|> 12345 \u4E00\n\n  x<|mdm_mask|>";
+  Require(!tokenizer.Decode(tokenizer.Encode(text)).empty());
+  tokenizer.EncodeWithSpecial(text);
+  tokenizer.Describe();
 }
 
 void CheckJson(std::string_view json) {
-  try {
+  spa::AcceptOrRefuse([&] {
     const spa::Tokenizer tokenizer = spa::Tokenizer::FromJson(json, "fuzz");
-    const std::string text = "Hello <|eot_id|> 12345 \u4E00\n\n  x<|mdm_mask|>";
-    Require(!tokenizer.Decode(tokenizer.Encode(text)).empty());
-    tokenizer.EncodeWithSpecial(text);
-    tokenizer.Describe();
+    Use(tokenizer);
     tokenizer.ToGguf(tokenizer.vocab_size() + 1);
-  } catch (const spa::Error& error) {
-    Require(std::string_view(error.what()).find('\n') == std::string_view::npos);
+  });
+}
+
+// The 256 bytes in the byte-level alphabet: the least vocabulary that is one.
+std::string ByteVocabulary() {
+  std::string json = "{";
+  char32_t other = 256;
+  for (char32_t byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+    json += byte == 0 ? "\"" : ",\"";
+    if (byte == '"' || byte == '\\') json += '\\';
+    spa::AppendUtf8(printable ? byte : other++, &json);
+    json += "\":" + std::to_string(static_cast<uint32_t>(byte));
   }
+  return json + "}";
+}
+
+// One file of a folder whose others are small and good.
+void CheckFolder(const char* name, std::string_view bytes) {
+  spa::WriteScratch("tokenizer_config.json", R"({"tokenizer_class":"Qwen2Tokenizer"})");
+  static const std::string vocabulary = ByteVocabulary();
+  spa::WriteScratch("vocab.json", vocabulary);
+  spa::WriteScratch("merges.txt", "#version: 0.2\n");
+  spa::WriteScratch(name, bytes);
+  spa::AcceptOrRefuse([] { Use(spa::Tokenizer::FromFolder(spa::ScratchFolder())); });
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  const std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
-  if (data[0] == 'j') {
-    CheckJson(input);
-  } else {
-    CheckText(input);
+  const std::string_view input = spa::AsText(data + 1, size - 1);
+  switch (data[0]) {
+    case 'j':
+      CheckJson(input);
+      break;
+    case 'v':
+      CheckFolder("vocab.json", input);
+      break;
+    case 'm':
+      CheckFolder("merges.txt", input);
+      break;
+    case 'c':
+      CheckFolder("tokenizer_config.json", input);
+      break;
+    default:
+      CheckText(input);
   }
   return 0;
 }

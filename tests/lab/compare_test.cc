@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "lab/report.h"
 
@@ -54,9 +56,24 @@ TEST(CompareCaches, VanillaAgreesWithItselfAndAllCachesGetARow) {
   EXPECT_TRUE(rows[3].threshold.has_value());
   EXPECT_GT(rows[2].memory_bytes, 0u);
   const std::string page = CompareReport(rows, "mini", questions.size());
-  EXPECT_NE(page.find("<svg"), std::string::npos);
-  EXPECT_EQ(page.find("http"), std::string::npos);  // nothing is fetched
-  EXPECT_EQ(page.find("nan"), std::string::npos);
+  const size_t begin = page.find(R"({"title":"Caches side by side")");
+  ASSERT_NE(begin, std::string::npos);
+  const auto report =
+      nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+  ASSERT_EQ(report["sections"].size(), 4u);  // accuracy, agreement, rows, numbers
+  for (size_t i = 0; i < 3; ++i) {
+    const auto& series = report["sections"][i]["plot"]["series"];
+    ASSERT_EQ(series.size(), 2u);
+    for (const auto& one : series) {
+      ASSERT_EQ(one["points"].size(), 3u);
+      for (const auto& point : one["points"]) {
+        EXPECT_GT(point["x"].get<double>(), 0.0);
+        EXPECT_GE(point["y"].get<double>(), 0.0);
+        EXPECT_LE(point["y"].get<double>(), 1.0);
+      }
+    }
+  }
+  EXPECT_EQ(report["sections"][3]["table"]["rows"].size(), rows.size());
 }
 
 TEST(AblationEntries, CoverThePapersRows) {
@@ -77,21 +94,16 @@ TEST(AblationEntries, CoverThePapersRows) {
   EXPECT_THROW(AblationEntries(engine, ParseCacheSpec("none")), Error);
 }
 
-TEST(Report, EscapesWhatPeopleWrote) {
-  EXPECT_EQ(EscapeHtml("a<b & \"c\">"), "a&lt;b &amp; &quot;c&quot;&gt;");
-  HtmlPage page("x<y", "sub");
-  page.Table({{"<script>", "b"}, {"1", "2"}});
-  EXPECT_EQ(page.Text().find("<script"), std::string::npos);
-}
-
-TEST(Report, DrawsDegenerateData) {
-  const Plot empty{.title = "t", .x_label = "x", .y_label = "y", .series = {}, .y_min = {}, .y_max = {}};
-  EXPECT_EQ(DrawPlot(empty).find("nan"), std::string::npos);
-  Plot one = empty;
-  one.series.push_back({.name = "s", .points = {{.x = 0.0, .y = 0.0, .label = "p"}}});
-  const std::string svg = DrawPlot(one);
-  EXPECT_EQ(svg.find("nan"), std::string::npos);
-  EXPECT_EQ(svg.find("inf"), std::string::npos);
+TEST(ReportPage, IsThePageWithTheReportInside) {
+  const std::string_view page = EmbeddedPage();
+  const std::string report = ReportPage(R"({"title":"</script><!-- <script>"})");
+  const std::string inside = R"({"title":"\u003c/script>\u003c!-- \u003cscript>"})";
+  const size_t place = report.find(inside);
+  ASSERT_NE(place, std::string::npos);
+  EXPECT_EQ(report.substr(0, place) + report.substr(place + inside.size()), page);
+  const std::string_view tag = R"(<script type="application/json" id="report">)";
+  EXPECT_EQ(report.substr(place - tag.size(), tag.size()), tag);
+  EXPECT_TRUE(report.substr(place + inside.size()).starts_with("</script>"));
 }
 
 }  // namespace

@@ -116,8 +116,24 @@ TEST_F(ProfileTest, IsMeasuredStoredAndPickedUp) {
   EXPECT_EQ(Ratios(engine, "spa"), published);
   EXPECT_THROW(Ratios(engine, "spa:profile=" + path.string()), Error);
   const std::string page = ProfileReport(profile, {}, "mini");
-  EXPECT_EQ(page.find("nan"), std::string::npos);
-  EXPECT_EQ(page.find("http"), std::string::npos);
+  const size_t begin = page.find(R"({"title":"Drift profile")");
+  ASSERT_NE(begin, std::string::npos);
+  const auto report =
+      nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+  size_t num_maps = 0;
+  for (const auto& section : report["sections"]) {
+    if (!section.contains("plot")) continue;
+    const auto& plot = section["plot"];
+    if (plot["kind"] == "map") {
+      ++num_maps;
+      for (const auto& row : plot["values"]) EXPECT_EQ(row.size(), plot["values"][0].size());
+    } else {
+      for (const auto& one : plot["series"]) EXPECT_FALSE(one["points"].empty());
+    }
+  }
+  EXPECT_EQ(num_maps, 3u);
+  ASSERT_EQ(profile.spectra.size(), engine.config().num_layers);
+  for (const auto& spectrum : profile.spectra) EXPECT_GE(spectrum.size(), profile.rank);
 }
 
 TEST_F(ProfileTest, OfAnotherModelIsRefused) {

@@ -27,7 +27,7 @@ GenerationTask Task(const std::string& question, size_t length = 32) {
 // Takes many steps and never ends by itself.
 GenerationTask LongTask() {
   GenerationTask task = Task("True is", 960);
-  task.decode.early_stop = false;
+  task.decode.stop = Stop::kNever;
   task.decode.eos_rule = EosRule::kLogits;
   return task;
 }
@@ -195,7 +195,7 @@ TEST(Scheduler, AStopStringEndsTheAnswerBeforeIt) {
 TEST(Scheduler, FramesShowEveryStepOfTheCanvas) {
   Running running({.parallel = 2, .queue = 4});
   GenerationTask task = Task("not True is");
-  task.decode.early_stop = false;
+  task.decode.stop = Stop::kNever;
   task.frames = true;
   const Outcome outcome = Collect(*running.Submit({task}), 1).at(0);
   ASSERT_EQ(outcome.frames.size(), outcome.ends.front().stats.steps);

@@ -101,11 +101,12 @@ async function Complete(query, response) {
   };
 
   const start_ms = performance.now();
+  const step_ms = kStepMs[cache] * (question.startsWith('slowly: ') ? 20 : 1);
   const run = new Denoiser(query, cache, question);
   SayChunk({ role: 'assistant', content: '' }, null);
   response.write(': a comment\n\n');
   while (!gone && run.Step()) {
-    await Sleep(kStepMs[cache]);
+    await Sleep(step_ms);
     if (question === 'fail in the middle' && run.step === 8) {
       Say({ error: { message: 'The model ran out of memory.', type: 'server_error' } });
       return response.end();

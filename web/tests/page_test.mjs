@@ -6,8 +6,7 @@ import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 
-import { chromium } from 'playwright-core';
-
+import { DoesNotOverflow, IsAccessible, LaunchBrowser, RunTests } from './harness.mjs';
 import { StartMock } from './mock_server.mjs';
 
 const kAnswerMs = 30_000; // a real model on a busy machine takes its time
@@ -17,12 +16,9 @@ const url = given_url ?? AddressOf(mock);
 const props = await (await fetch(new URL('/props', url))).json();
 mkdirSync(folder, { recursive: true });
 
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-  args: ['--no-sandbox'],
-});
+const browser = await LaunchBrowser();
 
-const kTests = {
+await RunTests({
   AnswerFinishesAndScrubberMovesThroughItsSteps,
   CacheCanBeSwitchedAndIsSent,
   ChangedSettingsOutliveAReload,
@@ -33,22 +29,11 @@ const kTests = {
   DarkThemeIsToggledAndKept,
   PhoneWidthDoesNotOverflow,
   KeyboardAloneIsEnough,
+  PageIsAccessible,
   ...(mock && { KeyIsAskedFor, ErrorInTheMiddleIsShown, DifferentAnswersAreMarked }),
-};
-
-let num_failed = 0;
-for (const [name, Test] of Object.entries(kTests)) {
-  try {
-    await Test();
-    console.log(`ok   ${name}`);
-  } catch (error) {
-    ++num_failed;
-    console.log(`FAIL ${name}\n${error.stack}`);
-  }
-}
+});
 await browser.close();
 if (mock) Close(mock);
-process.exitCode = num_failed > 0 ? 1 : 0;
 
 async function AnswerFinishesAndScrubberMovesThroughItsSteps() {
   await OnPage({}, async (page) => {
@@ -194,7 +179,7 @@ async function StopEndsTheAnswer() {
     // One long block, because an answer that is ready within a second is hard to stop.
     await page.getByLabel('Answer length').fill('256');
     await page.getByLabel('Block length').fill('256');
-    await Ask(page);
+    await Ask(page, `${mock ? 'slowly: ' : ''}${props.examples[0]}`);
     await CanvasIsShown(page);
     await page.getByRole('button', { name: 'Stop' }).click();
     await page.getByText('stopped', { exact: true }).waitFor();
@@ -282,6 +267,30 @@ async function KeyboardAloneIsEnough() {
     assert.match(await page.getByTestId('step').innerText(), /^step 1 /);
     await page.screenshot({ path: join(folder, 'focus_light.png') });
   });
+}
+
+async function PageIsAccessible() {
+  for (const width of [390, 768, 1440]) {
+    for (const colorScheme of ['light', 'dark']) {
+      const viewport = { width, height: 860 };
+      await OnPage({ viewport, colorScheme, reducedMotion: 'reduce' }, async (page) => {
+        await page.getByLabel('Question', { exact: true }).waitFor();
+        await IsAccessible(page);
+        const is_wide = width >= 1080;
+        if (!is_wide) await page.getByRole('button', { name: /^Settings/ }).click();
+        await page.getByLabel('two, side by side').check();
+        await IsAccessible(page);
+        if (!is_wide) await page.getByRole('button', { name: 'Done' }).click();
+        await Ask(page);
+        await AnswerIsFinished(page, 2);
+        await IsAccessible(page);
+        await page.getByRole('slider', { name: 'Step' }).fill('3');
+        await IsAccessible(page);
+        const name = `side_by_side_${width}_${colorScheme}.png`;
+        await page.screenshot({ path: join(folder, name) });
+      });
+    }
+  }
 }
 
 async function KeyIsAskedFor() {
@@ -384,13 +393,6 @@ async function AnswerIsFinished(page, num_runs = 1) {
 
 function MapPicture(page) {
   return page.locator('figure canvas').evaluate((canvas) => canvas.toDataURL());
-}
-
-async function DoesNotOverflow(page) {
-  const [content, window_width] = await page.evaluate(() => {
-    return [document.documentElement.scrollWidth, window.innerWidth];
-  });
-  assert.ok(content <= window_width, `${content} px of content in ${window_width} px`);
 }
 
 function Close(server) {
