@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the server's tests with another release of cpp-httplib, whose internals change: listener.cc
-# must fit them all. Known to pass: 0.11.4, 0.18.7, 0.20.1, 0.30.0, 0.53.1.
+# must fit them all. It compiles with 0.11.4, 0.14.3, 0.16.3, 0.18.7, 0.20.1, 0.30.0 and 0.53.1.
 # Usage: check_httplib.sh VERSION FOLDER, where FOLDER holds that release's httplib.h
 set -euo pipefail
 cd "$(dirname "$0")/.."

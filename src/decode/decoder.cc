@@ -178,7 +178,7 @@ const StepInput& Decoder::Begin() {
             .step = forwards_,
             .step_in_block = block_forwards_,
             .shift = shift_,
-            .visible = RowSet::All(options_.grows ? block_.end : ids_.size()),
+            .visible = RowSet::All(options_.block_attention ? block_.end : ids_.size()),
             .changed = changed_};
   input_.wanted = input_.RowsOf(positions_);
   input_.checked = input_.RowsOf(checked_);

@@ -6,12 +6,19 @@ namespace spa {
 
 Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
                        const DecodeOptions& options, const DecodeVocabulary& vocabulary,
-                       KvType kv_type, const PolicyFactory& policy)
-    : decoder_(std::move(prompt), options, vocabulary, config.logit_shift ? 1 : 0) {
+                       KvType kv_type, const PolicyFactory& policy, std::vector<TokenId> suffix)
+    : decoder_(std::move(prompt), options, vocabulary, config.logit_shift ? 1 : 0,
+               std::move(suffix)) {
+  AttentionPattern attention;  // full
+  if (options.block_attention) {
+    attention = {AttentionKind::kBlocks, options.block_length,
+                 options.blocks_from_start ? BlockOrigin::kStart : BlockOrigin::kPromptEnd};
+  }
   const size_t num_states = options.cfg_scale > 0.0 ? 2 : 1;
   for (size_t i = 0; i < num_states; ++i) {
     states_.push_back(std::make_unique<SequenceState>(config, decoder_.ids().size(), kv_type,
                                                       policy()));
+    states_.back()->set_attention(attention);
   }
   if (num_states == 2) {
     unconditional_ids_.assign(decoder_.ids().begin(), decoder_.ids().end());

@@ -44,7 +44,8 @@ struct GenerationStats {
 class Generation {
  public:
   Generation(const ModelConfig& config, std::vector<TokenId> prompt, const DecodeOptions& options,
-             const DecodeVocabulary& vocabulary, KvType kv_type, const PolicyFactory& policy);
+             const DecodeVocabulary& vocabulary, KvType kv_type, const PolicyFactory& policy,
+             std::vector<TokenId> suffix = {});
 
   // Counts as of now; times as far as the runner has measured them.
   GenerationStats Stats() const;

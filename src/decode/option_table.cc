@@ -70,6 +70,10 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
                          "Decode a block in parts of this many tokens"),
        [](const V& v, O& o) { o.sub_block_length = v.count(); },
        [](const O& o) { return fmt::format("{}", o.sub_block_length); }},
+      {OptionInfo::Flag("block-attention", "by model",
+                        "Block diffusion: a position sees the blocks up to its own"),
+       [](const V& v, O& o) { o.block_attention = v.flag(); },
+       [](const O& o) { return std::string(o.block_attention ? "on" : "off"); }},
       {OptionInfo::Choice("remasking", Names(kOrders), "low_confidence (LLaDA), entropy (Dream)",
                           "What is settled first")
            .WithAlias("alg"),

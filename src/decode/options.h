@@ -55,8 +55,9 @@ struct DecodeOptions {
   size_t steps = 128;            // forward passes planned, shared by the blocks
   size_t steps_per_block = 0;    // if given, instead
   size_t sub_block_length = 0;   // only this part of a block is decoded at a time; 0: all of it
-  // Block diffusion: later blocks do not exist until they are reached.
-  bool grows = false;
+  // Block diffusion: a row sees the blocks up to its own; later ones do not exist until they are
+  // reached.
+  bool block_attention = false;
   bool blocks_from_start = false;  // blocks are counted from position 0; the first holds the
                                    // prompt's tail
   bool seed_blocks = false;        // the last row of a full block gives the next one's first token

@@ -62,20 +62,39 @@ const Tokenizer& Engine::tokenizer() const {
 }
 
 DecodeOptions Engine::DefaultDecodeOptions() const {
-  const DecodeDefaults& published = config().decode;
+  using Published = DecodeDefaults;
+  const Published& published = config().decode;
   DecodeOptions options;
-  if (published.schedule == DecodeDefaults::Schedule::kTimeGrid) {
-    options.schedule = Schedule::kTimeGrid;
+  switch (published.schedule) {
+    case Published::Schedule::kEvenSplit: options.schedule = Schedule::kEvenSplit; break;
+    case Published::Schedule::kEvenSplitBlock: options.schedule = Schedule::kEvenSplitBlock; break;
+    case Published::Schedule::kLinear: options.schedule = Schedule::kLinear; break;
+    case Published::Schedule::kTimeGrid: options.schedule = Schedule::kTimeGrid; break;
+    case Published::Schedule::kEntropyKept: options.schedule = Schedule::kEntropyKept; break;
+    case Published::Schedule::kThreshold: options.schedule = Schedule::kNone; break;
   }
-  if (published.order == DecodeDefaults::Order::kEntropy) options.order = Order::kEntropy;
-  if (published.draw == DecodeDefaults::Draw::kFiltered) options.draw = Draw::kFiltered;
+  if (published.order == Published::Order::kEntropy) options.order = Order::kEntropy;
+  if (published.draw == Published::Draw::kFiltered) options.draw = Draw::kFiltered;
   options.temperature = published.temperature;
   options.top_p = published.top_p;
+  options.threshold = published.threshold;
+  options.edit_threshold = published.edit_threshold;
+  options.max_post_steps = published.max_post_steps;
   options.gen_length = options.steps = published.gen_length;
   options.block_length = published.block_length == 0
                              ? options.gen_length
                              : std::min(published.block_length, options.gen_length);
+  options.sub_block_length = published.sub_block_length;
+  options.steps_per_block = published.steps_per_block;
+  options.block_attention = config().attention.kind == AttentionKind::kBlocks;
+  options.blocks_from_start =
+      options.block_attention && config().attention.origin == BlockOrigin::kStart;
+  options.seed_blocks = published.block_seeds_next;
   return options;
+}
+
+std::string Engine::DefaultCache() const {
+  return config().attention.kind == AttentionKind::kBlocks ? "block" : "spa";
 }
 
 std::vector<TokenId> Engine::Encode(const Prompt& prompt) const {
@@ -119,8 +138,15 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt,
     throw Error("the prompt has {} tokens and the answer {}, but the model's context is {} tokens",
                 prompt.size(), options.gen_length, config().context_length);
   }
+  std::vector<TokenId> suffix;
+  if (config().decode.pad_after_canvas) suffix.push_back(config().pad_id.value_or(0));
   auto generation = std::make_unique<Generation>(config(), std::move(prompt), options, vocabulary_,
-                                                 kv_type_, cache.make);
+                                                 kv_type_, cache.make, std::move(suffix));
+  if (generation->state().keeps().needs_block_attention && !options.block_attention) {
+    throw Error("the cache {} is for models with block attention: use another, or "
+                "--block-attention on if the model was trained so",
+                cache.spec.name);
+  }
   generation->times().cache = cache.description;
   if (warm_from != nullptr) AdoptPrefix(*warm_from, *generation);
   return generation;

@@ -57,6 +57,8 @@ class Engine {
 
   // The published way to decode this model.
   DecodeOptions DefaultDecodeOptions() const;
+  // The cache it runs with unless told otherwise: exact for block diffusion, SPA-Cache for others.
+  std::string DefaultCache() const;
   const DecodeVocabulary& vocabulary() const { return vocabulary_; }
   std::vector<TokenId> Encode(const Prompt& prompt) const;
 

@@ -28,10 +28,9 @@ namespace spa {
 
 inline constexpr size_t kQueryBlock = 48;  // query rows of a task: 8 tiles of 6
 inline constexpr size_t kMeanRows = 12;    // rows of a task that averages weights
-// Keys of a block. Part of the definition of a result: the running maximum moves once per block.
-inline constexpr size_t kKeyBlock = 64;
 // Some keys of a block: bit i is key i.
 using KeySet = uint64_t;
+static_assert(kKeyBlock == 64);
 
 // The keys of a block below n.
 inline KeySet KeysBelow(size_t n) { return n >= kKeyBlock ? ~KeySet{0} : (KeySet{1} << n) - 1; }
@@ -89,7 +88,8 @@ KeySet SeenByAny(const KeySet* seen, size_t num_rows) {
 // not see. queries: [num_rows, head_dim], seen: [num_rows], scores: [num_rows, kKeyBlock]
 template <class Loader>
 void ComputeScores(const KvCache::Store& store, size_t kv_head, const float* queries,
-                   const KeySet* seen, size_t num_rows, size_t first_key, float* scores) {
+                   const KeySet* seen, size_t num_rows, size_t first_key, FetchPlan fetch,
+                   float* scores) {
   using Element = typename Loader::Element;
   const Element* keys = reinterpret_cast<const Element*>(store.keys.data());
   const KeySet seen_by_any = SeenByAny(seen, num_rows);
@@ -98,7 +98,7 @@ void ComputeScores(const KvCache::Store& store, size_t kv_head, const float* que
     if (((seen_by_any >> key) & KeysBelow(kPanelWidth)) == 0) continue;
     AddInputsOfRows<Loader>(num_rows, {queries, store.head_dim},
                             {keys + store.KeyPanel(kv_head, first_key + key, 0), kPanelWidth},
-                            store.head_dim, {scores + key, kKeyBlock});
+                            store.head_dim, {scores + key, kKeyBlock}, fetch);
   }
   for (size_t r = 0; r < num_rows; ++r) {
     for (KeySet unseen = ~seen[r]; unseen != 0; unseen &= unseen - 1) {
@@ -157,23 +157,23 @@ HWY_INLINE void UpdateSoftmax(size_t padded_dim, SoftmaxStats& stats, float* sco
 // weights: [num_rows, kKeyBlock], out: [num_rows, padded_dim]
 template <class Loader>
 void AddValues(const KvCache::Store& store, size_t kv_head, const float* weights,
-               const KeySet* seen, size_t num_rows, size_t first_key, float* out) {
+               const KeySet* seen, size_t num_rows, size_t first_key, FetchPlan fetch, float* out) {
   using Element = typename Loader::Element;
-  const Element* values =
-      reinterpret_cast<const Element*>(store.values.data()) + store.Value(kv_head, first_key);
-  for (size_t r = 0, count; r < num_rows; r += count) {
-    // Queries that see the same keys share them.
-    for (count = 1; r + count < num_rows && seen[r + count] == seen[r]; ++count) {
-    }
-    for (KeySet rest = seen[r]; rest != 0;) {
-      const auto first = static_cast<size_t>(std::countr_zero(rest));
-      const auto num_keys = static_cast<size_t>(std::countr_one(rest >> first));
-      for (size_t dim = 0; dim < store.padded_dim; dim += kPanelWidth) {
-        AddInputsOfRows<Loader>(count, {weights + r * kKeyBlock + first, kKeyBlock},
-                                {values + first * store.padded_dim + dim, store.padded_dim},
-                                num_keys, {out + r * store.padded_dim + dim, store.padded_dim});
+  const Element* values = reinterpret_cast<const Element*>(store.values.data());
+  for (size_t dim = 0; dim < store.padded_dim; dim += kPanelWidth) {
+    const Element* panel = values + store.ValuePanel(kv_head, first_key, dim);
+    for (size_t r = 0, count; r < num_rows; r += count) {
+      // Queries that see the same keys share them.
+      for (count = 1; r + count < num_rows && seen[r + count] == seen[r]; ++count) {
       }
-      rest &= ~KeysBelow(first + num_keys);
+      for (KeySet rest = seen[r]; rest != 0;) {
+        const auto first = static_cast<size_t>(std::countr_zero(rest));
+        const auto num_keys = static_cast<size_t>(std::countr_one(rest >> first));
+        AddInputsOfRows<Loader>(count, {weights + r * kKeyBlock + first, kKeyBlock},
+                                {panel + first * kPanelWidth, kPanelWidth}, num_keys,
+                                {out + r * store.padded_dim + dim, store.padded_dim}, fetch);
+        rest &= ~KeysBelow(first + num_keys);
+      }
     }
   }
 }
@@ -188,7 +188,7 @@ void AttendBlock(const AttentionTask& task) {
   thread_local Mat<float> query_scratch, out_scratch;
   query_scratch.Resize(kQueryBlock, head_dim);
   out_scratch.Resize(kQueryBlock, padded_dim);
-  HWY_ALIGN float scores[kFmaRows * kKeyBlock];
+  HWY_ALIGN float scores[kQueryBlock * kKeyBlock];
   SoftmaxStats stats[kQueryBlock];
   const auto row_of = [&](size_t i) { return (task.first + i) / heads_per_kv; };
   const auto head_of = [&](size_t i) {
@@ -203,22 +203,38 @@ void AttendBlock(const AttentionTask& task) {
   }
   std::memset(out_scratch.data(), 0, task.count * padded_dim * sizeof(float));
 
+  // While the scores of a block are made, its values come from memory, and while those are added,
+  // the keys of the next block.
+  const size_t num_tiles = NumFmaTiles(task.count);
+  const auto block_rows = [&](size_t first_key) {
+    return HWY_MIN(kKeyBlock, store.padded_rows - HWY_MIN(first_key, store.padded_rows));
+  };
+  const auto fetch_values = [&](size_t first_key) {
+    return FetchPlan(
+        store.values.data() +
+            store.ValuePanel(task.kv_head, first_key, 0) * store.ElementBytes(),
+        block_rows(first_key) * padded_dim * store.ElementBytes(),
+        num_tiles * kKeyBlock / kPanelWidth * head_dim);
+  };
+  const auto fetch_keys = [&](size_t first_key) {
+    return FetchPlan(
+        store.keys.data() + store.KeyPanel(task.kv_head, first_key, 0) * store.ElementBytes(),
+        block_rows(first_key) * head_dim * store.ElementBytes(),
+        num_tiles * padded_dim / kPanelWidth * kKeyBlock);
+  };
   for (size_t first_key = 0; first_key < store.num_rows; first_key += kKeyBlock) {
-    for (size_t i = 0; i < task.count; i += kFmaRows) {
-      const size_t num_rows = HWY_MIN(kFmaRows, task.count - i);
-      KeySet seen[kFmaRows];
-      for (size_t r = 0; r < num_rows; ++r) seen[r] = task.SeenKeys(row_of(i + r), first_key);
-      if (SeenByAny(seen, num_rows) == 0) continue;
-      ComputeScores<Loader>(store, task.kv_head, query_scratch.Row(i), seen, num_rows, first_key,
-                            scores);
-      for (size_t r = 0; r < num_rows; ++r) {
-        // The maximum of no scores is minus infinity, which is no offset for an exponential.
-        if (seen[r] == 0) continue;
-        UpdateSoftmax(padded_dim, stats[i + r], scores + r * kKeyBlock, out_scratch.Row(i + r));
-      }
-      AddValues<Loader>(store, task.kv_head, scores, seen, num_rows, first_key,
-                        out_scratch.Row(i));
+    KeySet seen[kQueryBlock];
+    for (size_t i = 0; i < task.count; ++i) seen[i] = task.SeenKeys(row_of(i), first_key);
+    if (SeenByAny(seen, task.count) == 0) continue;
+    ComputeScores<Loader>(store, task.kv_head, query_scratch.data(), seen, task.count, first_key,
+                          fetch_values(first_key), scores);
+    for (size_t i = 0; i < task.count; ++i) {
+      // The maximum of no scores is minus infinity, which is no offset for an exponential.
+      if (seen[i] == 0) continue;
+      UpdateSoftmax(padded_dim, stats[i], scores + i * kKeyBlock, out_scratch.Row(i));
     }
+    AddValues<Loader>(store, task.kv_head, scores, seen, task.count, first_key,
+                      fetch_keys(first_key + kKeyBlock), out_scratch.data());
   }
   for (size_t i = 0; i < task.count; ++i) {
     const float factor = stats[i].sum == 0.0f ? 0.0f : 1.0f / stats[i].sum;
@@ -252,7 +268,7 @@ void MeanWeightsBlock(const AttentionTask& task) {
         KeySet seen[kFmaRows];
         for (size_t r = 0; r < num_rows; ++r) seen[r] = task.SeenKeys(i + r, first_key);
         ComputeScores<Loader>(store, head / heads_per_kv, query_scratch.data(), seen, num_rows,
-                              first_key, scores);
+                              first_key, FetchPlan(), scores);
         for (size_t r = 0; r < num_rows; ++r) {
           if (seen[r] == 0) continue;
           const SoftmaxStats& stats = task.stats[(i + r) * task.num_heads + head];
@@ -331,12 +347,15 @@ void Attend(std::span<const AttentionJob> jobs, size_t num_heads, ThreadPool& po
     const bool wants_mean = job.mean_weights.data != nullptr;
     if (wants_mean) stats[j].Resize(job.q.rows, num_heads);
 
+    // Blocks of nearly equal size: 64 queries are 32 and 32.
     const size_t num_queries = job.q.rows * (num_heads / num_kv_heads);
+    const size_t num_blocks = (num_queries + kQueryBlock - 1) / kQueryBlock;
     for (size_t kv_head = 0; kv_head < num_kv_heads; ++kv_head) {
-      for (size_t first = 0; first < num_queries; first += kQueryBlock) {
-        tasks.push_back({&job, num_heads, kv_head, first,
-                         std::min(kQueryBlock, num_queries - first), stats[j].data(),
-                         visible[j].data()});
+      for (size_t block = 0; block < num_blocks; ++block) {
+        const size_t first = num_queries * block / num_blocks;
+        const size_t end = num_queries * (block + 1) / num_blocks;
+        tasks.push_back(
+            {&job, num_heads, kv_head, first, end - first, stats[j].data(), visible[j].data()});
       }
     }
     for (size_t first = 0; wants_mean && first < job.q.rows; first += kMeanRows) {

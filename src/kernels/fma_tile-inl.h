@@ -22,6 +22,7 @@ constexpr size_t kTileVecs = kPanelWidth / kTileLanes;
 
 // With AVX2 a tile of 6 x 16 takes 12 sums, 2 weights and 1 input of 16 registers.
 constexpr size_t kFmaRows = 6;
+constexpr size_t kLineBytes = 64;  // of a cache
 
 // 16 consecutive stored elements as floats.
 
@@ -79,6 +80,31 @@ struct Fetch {
 };
 constexpr size_t kFetchInputs = 8;
 
+// Memory to be fetched over several products, a little with each.
+class FetchPlan {
+ public:
+  FetchPlan() = default;
+  // num_inputs: of all the products together
+  FetchPlan(const void* first, size_t bytes, size_t num_inputs)
+      : next_(static_cast<const std::byte*>(first)),
+        lines_left_(bytes / kLineBytes),
+        lines_per_step_((lines_left_ * kFetchInputs + num_inputs - 1) / num_inputs) {}
+
+  // The share of a product with so many inputs.
+  Fetch Next(size_t num_inputs) {
+    const Fetch fetch{next_, lines_left_ > 0 ? lines_per_step_ : 0};
+    const size_t lines = HWY_MIN(lines_left_, fetch.lines * (num_inputs / kFetchInputs));
+    lines_left_ -= lines;
+    next_ += lines * kLineBytes;
+    return fetch;
+  }
+
+ private:
+  const std::byte* next_ = nullptr;
+  size_t lines_left_ = 0;
+  size_t lines_per_step_ = 0;
+};
+
 // sums[r][0..16) += sum over i of x[r][i] w[i][0..16), i ascending
 template <class Loader, size_t kRows>
 HWY_NOINLINE void AddInputs(TileView<const float> x, TileView<const typename Loader::Element> w,
@@ -101,7 +127,6 @@ HWY_NOINLINE void AddInputs(TileView<const float> x, TileView<const typename Loa
     }
     weights += w.stride;
   };
-  constexpr size_t kLineBytes = 64;
   size_t i = 0;
   for (; i + kFetchInputs <= num_inputs; i += kFetchInputs) {
     for (size_t line = 0; line < fetch.lines; ++line, fetch.next += kLineBytes) {
@@ -119,15 +144,32 @@ HWY_NOINLINE void AddInputs(TileView<const float> x, TileView<const typename Loa
 
 // The same for any num_rows <= kRows.
 template <class Loader, size_t kRows = kFmaRows>
-void AddInputsOfRows(size_t num_rows, TileView<const float> x,
+void AddInputsOfTile(size_t num_rows, TileView<const float> x,
                      TileView<const typename Loader::Element> w, size_t num_inputs,
-                     TileView<float> sums, Fetch fetch = {}) {
+                     TileView<float> sums, Fetch fetch) {
   if constexpr (kRows > 1) {
     if (num_rows < kRows) {
-      return AddInputsOfRows<Loader, kRows - 1>(num_rows, x, w, num_inputs, sums, fetch);
+      return AddInputsOfTile<Loader, kRows - 1>(num_rows, x, w, num_inputs, sums, fetch);
     }
   }
   AddInputs<Loader, kRows>(x, w, num_inputs, sums, fetch);
+}
+
+constexpr size_t NumFmaTiles(size_t num_rows) { return (num_rows + kFmaRows - 1) / kFmaRows; }
+
+// The same for any number of rows, in tiles of nearly equal height: one or two rows alone take as
+// long as four.
+template <class Loader>
+void AddInputsOfRows(size_t num_rows, TileView<const float> x,
+                     TileView<const typename Loader::Element> w, size_t num_inputs,
+                     TileView<float> sums, FetchPlan& fetch) {
+  for (size_t tiles = NumFmaTiles(num_rows); tiles > 0; --tiles) {
+    const size_t height = num_rows / tiles;
+    AddInputsOfTile<Loader>(height, x, w, num_inputs, sums, fetch.Next(num_inputs));
+    num_rows -= height;
+    x.data += height * x.stride;
+    sums.data += height * sums.stride;
+  }
 }
 
 }  // namespace spa::HWY_NAMESPACE

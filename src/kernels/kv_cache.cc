@@ -33,7 +33,7 @@ struct KeyIndex {
 };
 struct ValueIndex {
   size_t operator()(const KvCache::Store& store, size_t head, size_t row, size_t dim) const {
-    return store.Value(head, row) + dim / kPanelWidth * kPanelWidth +
+    return store.ValuePanel(head, row, dim / kPanelWidth * kPanelWidth) +
            Place(store.type, dim % kPanelWidth);
   }
 };

@@ -1,6 +1,7 @@
 // The memory behind KvCache, shared by its methods (kv_cache.cc) and Attend (attention.cc).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "base/matrix.h"
@@ -9,10 +10,15 @@
 
 namespace spa {
 
+// Keys that attention takes at a time. Part of the definition of a result: the running maximum
+// moves once per block.
+inline constexpr size_t kKeyBlock = 64;
+
 // Both operands of attention are laid out as right operands of the float micro-kernel
 // (fma_tile-inl.h), head by head:
 //   keys    [head][block of 16 rows][head_dim][16]: scores of 16 keys by broadcasting the query
-//   values  [head][row][padded_dim]: outputs of 16 dimensions by broadcasting the weights
+//   values  [head][block of 64 rows][padded_dim / 16][row][16]: outputs of 16 dimensions by
+//           broadcasting the weights; the last block has as many rows as there are
 // Elements are float or half or, within each 16, bf16 in the order of PanelForm::kBF16.
 struct KvCache::Store {
   size_t num_rows = 0;
@@ -30,8 +36,14 @@ struct KvCache::Store {
   size_t KeyPanel(size_t head, size_t row, size_t dim) const {
     return ((head * padded_rows + row / kPanelWidth * kPanelWidth) * head_dim) + dim * kPanelWidth;
   }
-  // Index of the first element of the value at `row`.
-  size_t Value(size_t head, size_t row) const { return (head * padded_rows + row) * padded_dim; }
+  // Index of dimension `dim`, a multiple of 16, of the value at `row`. The 16 elements from there
+  // on are followed by those of the next row, up to the end of the block.
+  size_t ValuePanel(size_t head, size_t row, size_t dim) const {
+    const size_t first = row / kKeyBlock * kKeyBlock;
+    const size_t block_rows = std::min(kKeyBlock, padded_rows - first);
+    return (head * padded_rows + first) * padded_dim + dim * block_rows +
+           (row - first) * kPanelWidth;
+  }
 };
 
 }  // namespace spa

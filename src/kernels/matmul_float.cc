@@ -27,27 +27,16 @@ void MultiplyFloatPart(MatView<const float> x, const PackedMatrix::Panels& w, co
   const auto block = [&](size_t panel, size_t first) {
     return w.Values(part.first_panel + panel) + first * kRowBytes;
   };
-  const size_t num_tiles = (part.num_rows + kFmaRows - 1) / kFmaRows;
-  const size_t lines_per_tile =
-      (kFetchInputs * kRowBytes / 64 + num_tiles - 1) / num_tiles;
   for (size_t first = 0; first < w.cols; first += kInputsPerBlock) {
     const size_t count = HWY_MIN(kInputsPerBlock, w.cols - first);
     for (size_t panel = 0; panel < part.num_panels; ++panel) {
-      const bool last = panel + 1 == part.num_panels;
-      const std::byte* next = last ? block(0, first + count) : block(panel + 1, first);
-      size_t lines_left = last && first + count == w.cols ? 0 : count * kRowBytes / 64;
-      // Tiles of nearly equal height: one or two rows alone would take as long as four.
-      for (size_t tile = 0, row = 0; tile < num_tiles; ++tile) {
-        const size_t num_rows = (part.num_rows - row) / (num_tiles - tile);
-        const Fetch fetch{next, lines_left > 0 ? lines_per_tile : 0};
-        AddInputsOfRows<Loader>(num_rows, {x.Row(part.first_row + row) + first, x.stride},
-                                {reinterpret_cast<const Element*>(block(panel, first)), kPanelWidth},
-                                count, {sums.Row(panel, row), kPanelWidth}, fetch);
-        const size_t fetched = HWY_MIN(lines_left, fetch.lines * (count / kFetchInputs));
-        lines_left -= fetched;
-        next += fetched * 64;
-        row += num_rows;
-      }
+      const bool last_panel = panel + 1 == part.num_panels;
+      const std::byte* next = last_panel ? block(0, first + count) : block(panel + 1, first);
+      const size_t next_bytes = last_panel && first + count == w.cols ? 0 : count * kRowBytes;
+      FetchPlan fetch(next, next_bytes, NumFmaTiles(part.num_rows) * count);
+      AddInputsOfRows<Loader>(part.num_rows, {x.Row(part.first_row) + first, x.stride},
+                              {reinterpret_cast<const Element*>(block(panel, first)), kPanelWidth},
+                              count, {sums.Row(panel, 0), kPanelWidth}, fetch);
     }
   }
   sums.WriteTo(y, bias);

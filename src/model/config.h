@@ -79,7 +79,7 @@ struct DecodeDefaults {
   std::optional<double> threshold = {};       // settle what is more probable than this
   std::optional<double> edit_threshold = {};  // and rewrite settled tokens (LLaDA2.1)
   size_t max_post_steps = 0;             // passes over a full block that may still edit it
-  bool grows = false;           // the canvas grows block by block until an end token
+  bool pad_after_canvas = false;  // a position behind the canvas holds the padding token (RND1)
   bool block_seeds_next = false;  // a full block's last row gives the next one's first token
 };
 

@@ -1,6 +1,7 @@
 #include "policies/registry.h"
 
 #include "base/error.h"
+#include "policies/block_cache.h"
 #include "policies/d2_cache.h"
 #include "policies/dkv_cache.h"
 #include "policies/dllm_cache.h"
@@ -27,6 +28,9 @@ const std::vector<Entry>& Entries() {
       {{"spa", "SPA-Cache: rows whose singular proxy drifted, a budget per layer",
         "rho=1 scope=all", SpaOptionTable()},
        MakeSpa},
+      {{"block", "Block diffusion: finished blocks are kept, a step costs its block; exact there",
+        "refresh=1", BlockOptionTable()},
+       MakeBlock},
       {{"dllm", "dLLM-Cache: prompt and answer at intervals, rows whose values turned between them",
         "prompt-interval=1 gen-interval=1", DllmOptionTable()},
        MakeDllm},

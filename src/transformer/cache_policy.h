@@ -47,6 +47,8 @@ struct Keeps {
                             // starts again from the input it last had there
   // Not kept, but computed: head-averaged attention weights, shown to AfterAttention.
   bool attention = false;
+  // Only right where attention is limited to the blocks up to a row's own.
+  bool needs_block_attention = false;
   // Another sequence may start from what is kept of rows with the same tokens.
   bool warm_start = false;
 

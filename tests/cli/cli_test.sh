@@ -16,7 +16,7 @@ check() {  # check NAME COMMAND...: the command succeeds
 }
 refused() {  # refused NAME PATTERN COMMAND...: exit code 1 or 2, one line that matches PATTERN
   local name=$1 pattern=$2; shift 2
-  timeout 60 "$@" > "$work/out" 2> "$work/err"
+  timeout 300 "$@" > "$work/out" 2> "$work/err"
   local code=$?
   if { [ $code -eq 1 ] || [ $code -eq 2 ]; } && [ "$(wc -l < "$work/err")" -eq 1 ] &&
       grep -qi -- "$pattern" "$work/err"; then passed=$((passed + 1)); else

@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 checks=0 failed=0
 
-run() { timeout 120 "$spa" "$@" > "$work/out" 2> "$work/err" < /dev/null; code=$?; }
+run() { timeout 300 "$spa" "$@" > "$work/out" 2> "$work/err" < /dev/null; code=$?; }
 fail() { failed=$((failed + 1)); echo "FAILED: spa $*"; head -n 3 "$work/err"; }
 helps() {  # helps COMMAND ARGUMENTS...: they explain the command
   local command=$1; shift

@@ -13,7 +13,6 @@ void SetAttention(ModelConfig& config) {
   config.attention = {.kind = AttentionKind::kBlocks,
                       .block_length = kBlockLength,
                       .origin = BlockOrigin::kPromptEnd};
-  config.decode.grows = true;
 }
 
 void ReadFolder(const JsonConfig& json, ModelConfig& config) {

@@ -38,7 +38,6 @@ ModelConfig Base() {
                    .sub_block_length = 8,
                    .schedule = DecodeDefaults::Schedule::kThreshold,
                    .threshold = 0.9,
-                   .grows = true,
                    .block_seeds_next = true},
         .cache = {.dkv_interval = 4, .dkv_by_block = false}};
 }

@@ -108,8 +108,7 @@ ModelConfig Base() {
                    .block_length = 32,
                    .steps_per_block = 32,
                    .schedule = DecodeDefaults::Schedule::kEvenSplitBlock,
-                   .threshold = 0.95,
-                   .grows = true}};
+                   .threshold = 0.95}};
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ ModelConfig Base() {
                    .block_length = 0,
                    .schedule = DecodeDefaults::Schedule::kEntropyKept,
                    .order = DecodeDefaults::Order::kEntropy,
-                   .draw = DecodeDefaults::Draw::kFiltered},
+                   .draw = DecodeDefaults::Draw::kFiltered,
+                   .pad_after_canvas = true},
         .cache = {.dkv_interval = 4, .dkv_by_block = false}};
 }
 

@@ -28,8 +28,7 @@ ModelConfig Base() {
           .decode = {.gen_length = 256,
                      .block_length = 4,
                      .schedule = DecodeDefaults::Schedule::kEvenSplitBlock,
-                     .threshold = 0.95,
-                     .grows = true}};
+                     .threshold = 0.95}};
 }
 
 void SetIds(ModelConfig& config) {

@@ -1,0 +1,33 @@
+#include "policies/block_cache.h"
+
+namespace spa {
+
+RowSet BlockPolicy::BeginStep(const StepInput& step) {
+  size_t begin = step.block_begin;
+  if (refresh_ > 0 && step.step % refresh_ == 0) {
+    begin = 0;
+  } else if (step.step == 0) {
+    // Everything, but for whole blocks adopted from another sequence.
+    const size_t length = step.block_end - step.block_begin;
+    const size_t first = step.new_tokens.empty() ? begin : step.new_tokens[0];
+    while (begin > first) begin -= std::min(begin, length);
+  } else if (block_begin_ < begin && !step.changed.Between(block_begin_, begin).empty()) {
+    begin = block_begin_;  // its last tokens have not been seen yet
+  }
+  block_begin_ = step.block_begin;
+  rows_ = step.visible.Between(begin, step.num_rows());
+  return rows_;
+}
+
+std::vector<OptionInfo> BlockOptionTable() {
+  return {OptionInfo::Count("refresh", 0, 1 << 20, "0: never",
+                            "Recompute everything every so many steps; it changes nothing where "
+                            "the cache is exact")};
+}
+
+PolicyFactory MakeBlock(OptionReader& reader, const PolicyContext&) {
+  const size_t refresh = reader.Count("refresh", 0);
+  return [refresh] { return std::make_unique<BlockPolicy>(refresh); };
+}
+
+}  // namespace spa

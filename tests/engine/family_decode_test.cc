@@ -1,0 +1,279 @@
+// Tiny models of every family decode as their makers' programs do: the same tokens, written in the
+// same passes, with any cache that is exact for them, any batch and any number of threads.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/runner.h"
+#include "tests/test_model.h"
+
+namespace spa {
+namespace {
+
+using nlohmann::json;
+
+const std::string kFamilies = SPA_TEST_DATA "/families/";
+
+json File(const std::string& family) {
+  std::ifstream in(kFamilies + family + "/decode.json");
+  return json::parse(in);
+}
+
+std::vector<json> Cases(const std::string& family) { return File(family)["cases"]; }
+
+using Passes = std::vector<std::vector<uint32_t>>;  // positions written, pass by pass
+
+struct Decoded {
+  std::vector<TokenId> ids;  // prompt, canvas and suffix
+  Passes passes;
+  size_t prompt_length = 0;
+};
+
+// What one generation does.
+class FamilyRun {
+ public:
+  FamilyRun(TestModel& model, const std::vector<TokenId>& prompt, const DecodeOptions& options,
+            std::vector<TokenId> stop_ids, const std::string& cache,
+            std::vector<TokenId> suffix = {})
+      : generation(model.file.config(), prompt, options,
+                   {.mask_id = model.file.config().mask_id,
+                    .fill_id = model.file.config().mask_id,
+                    .stop_ids = std::move(stop_ids),
+                    .num_tokens = model.file.config().vocab_rows},
+                   KvType::kF32, model.Policy(cache), std::move(suffix)) {}
+
+  void Note() {
+    const bool seed = generation.decoder().input().block_end <=
+                      (generation.decoder().positions().empty()
+                           ? 0
+                           : generation.decoder().positions().front());
+    const RowSet& changed = generation.decoder().changed();
+    if (!seed) result.passes.emplace_back(changed.begin(), changed.end());
+    result.ids.assign(generation.decoder().ids().begin(), generation.decoder().ids().end());
+    result.prompt_length = generation.decoder().prompt_length();
+  }
+
+  Generation generation;
+  Decoded result;
+};
+
+Decoded Decode(TestModel& model, FamilyRun& run) {
+  Generation* one = &run.generation;
+  while (!run.generation.done()) {
+    StepTogether(model.transformer, {&one, 1});
+    run.Note();
+  }
+  return run.result;
+}
+
+// Passes that wrote nothing are not in every reference's list.
+Passes Written(const json& passes) {
+  Passes written;
+  for (const json& pass : passes) {
+    if (pass.empty() && &pass != &passes.back()) continue;
+    auto positions = pass.get<std::vector<uint32_t>>();
+    std::ranges::sort(positions);
+    written.push_back(std::move(positions));
+  }
+  return written;
+}
+
+Passes NotEmpty(Passes passes) {
+  std::erase_if(passes, [](const auto& pass) { return pass.empty(); });
+  return passes;
+}
+
+void Expect(const Decoded& decoded, const json& one, bool output_has_prompt, const char* passes,
+            const std::string& where) {
+  const auto expected = one["output"].get<std::vector<TokenId>>();
+  const size_t first = output_has_prompt ? 0 : decoded.prompt_length;
+  ASSERT_GE(decoded.ids.size(), first + expected.size()) << where;
+  const std::vector<TokenId> ids(
+      decoded.ids.begin() + static_cast<ptrdiff_t>(first),
+      decoded.ids.begin() + static_cast<ptrdiff_t>(first + expected.size()));
+  EXPECT_EQ(ids, expected) << where;
+  // Of the last pass the reference lists only positions in the part of the canvas it returns.
+  Passes ours = NotEmpty(decoded.passes), theirs = Written(one[passes]);
+  ASSERT_FALSE(ours.empty()) << where;
+  const size_t end = first + expected.size();
+  for (Passes* list : {&ours, &theirs}) {
+    std::erase_if(list->back(), [&](uint32_t pos) { return pos >= end; });
+  }
+  EXPECT_EQ(NotEmpty(ours), NotEmpty(theirs)) << where;
+}
+
+TEST(FamilyDecode, LladaMoe) {
+  TestModel model(kFamilies + "llada-moe/model");
+  for (const json& one : Cases("llada-moe")) {
+    DecodeOptions options;
+    options.gen_length = one["options"]["gen_length"];
+    options.block_length = one["options"]["block_length"];
+    options.steps = one["options"]["steps"];
+    options.stop = Stop::kNever;
+    FamilyRun run(model, one["prompt"], options, {}, "none");
+    Expect(Decode(model, run), one, true, "settled", one["name"]);
+  }
+}
+
+TEST(FamilyDecode, A2d) {
+  for (const std::string family : {"a2d-qwen3", "a2d-qwen2"}) {
+    TestModel model(kFamilies + family + "/model");
+    for (const json& one : Cases(family)) {
+      if (one["sampler"] == "MDLMSampler.infill") continue;
+      const bool blocks = one["sampler"] == "BD3LMSampler.sample";
+      for (const std::string& cache : blocks ? std::vector<std::string>{"none", "block"}
+                                            : std::vector<std::string>{"none"}) {
+        const json& o = one["options"];
+        DecodeOptions options;
+        options.schedule = Schedule::kLinear;
+        options.gen_length = o["max_new_tokens"];
+        options.block_length = o["block_size"];
+        options.steps = o["steps"];
+        options.cfg_scale = o.value("cfg_scale", 0.0);
+        options.block_attention = blocks;
+        options.stop = blocks ? Stop::kBlock : Stop::kNever;
+        FamilyRun run(model, one["prompt"], options, {one["eos_id"].get<TokenId>()}, cache);
+        Expect(Decode(model, run), one, true, "settled",
+               family + " " + one["name"].get<std::string>() + " " + cache);
+      }
+    }
+  }
+}
+
+DecodeOptions SdarOptions(const json& o) {
+  DecodeOptions options;
+  options.schedule = Schedule::kEvenSplitBlock;
+  options.gen_length = o["gen_length"];
+  options.block_length = o["block_length"];
+  options.steps_per_block = o["denoising_steps"];
+  options.threshold = o["threshold"].get<double>();
+  options.block_attention = options.blocks_from_start = true;
+  options.stop = Stop::kBlock;
+  return options;
+}
+
+TEST(FamilyDecode, Sdar) {
+  TestModel model(kFamilies + "sdar/model");
+  for (const json& one : Cases("sdar")) {
+    for (const std::string cache : {"none", "block"}) {
+      FamilyRun run(model, one["prompt"], SdarOptions(one["options"]), one["stop_ids"], cache);
+      Expect(Decode(model, run), one, true, "settled", one["name"].get<std::string>() + " " + cache);
+    }
+  }
+}
+
+DecodeOptions Llada2Options(const json& one) {
+  const json& o = one["options"];
+  DecodeOptions options;
+  options.schedule = Schedule::kEvenSplitBlock;
+  options.gen_length = o["gen_length"];
+  options.block_length = o["block_length"];
+  options.steps_per_block = o.value("steps", options.block_length);
+  options.threshold = o["threshold"].get<double>();
+  options.block_attention = options.blocks_from_start = true;
+  const bool early = o.value("eos_early_stop", false);
+  options.stop = early ? Stop::kAnswer : Stop::kBlock;
+  if (one["version"] == "2.1") {
+    options.edit_threshold = o["editing_threshold"].get<double>();
+    options.max_post_steps = o["max_post_steps"];
+    options.stop = early ? Stop::kBlock : Stop::kNever;
+  }
+  return options;
+}
+
+TEST(FamilyDecode, Llada2) {
+  TestModel model(kFamilies + "llada2/model");
+  for (const json& one : Cases("llada2")) {
+    for (const std::string cache : {"none", "block"}) {
+      FamilyRun run(model, one["prompt"], Llada2Options(one), {one["eos_id"].get<TokenId>()},
+                    cache);
+      Expect(Decode(model, run), one, false, "changed",
+             one["version"].get<std::string>() + " " + one["name"].get<std::string>() + " " + cache);
+    }
+  }
+}
+
+TEST(FamilyDecode, FastDllmV2) {
+  TestModel model(kFamilies + "fast-dllm-v2/model");
+  for (const json& one : Cases("fast-dllm-v2")) {
+    const json& o = one["options"];
+    if (o.value("use_block_cache", false)) continue;  // an approximation of its own
+    for (const std::string cache : {"none", "block"}) {
+      DecodeOptions options;
+      options.schedule = Schedule::kNone;
+      options.block_length = o["block_size"];
+      options.sub_block_length = o["small_block_size"];
+      options.threshold = o["threshold"].get<double>();
+      const size_t prompt = one["prompt"].size(), block = options.block_length;
+      // The partly filled first block counts as one.
+      options.gen_length =
+          prompt / block * block + o["max_new_tokens"].get<size_t>() / block * block - prompt;
+      options.block_attention = options.blocks_from_start = options.seed_blocks = true;
+      FamilyRun run(model, one["prompt"], options, {one["stop_id"].get<TokenId>()}, cache);
+      Decoded decoded = Decode(model, run);
+      auto expected = one;
+      // The reference ends with one more token, from the pass that stores the last block.
+      auto ids = one["output"].get<std::vector<TokenId>>();
+      if (ids.size() > decoded.ids.size()) ids.resize(decoded.ids.size());
+      expected["output"] = ids;
+      Expect(decoded, expected, true, "settled", one["name"].get<std::string>() + " " + cache);
+    }
+  }
+}
+
+TEST(FamilyDecode, Rnd1) {
+  TestModel model(kFamilies + "rnd1/model");
+  const json file = File("rnd1");
+  for (const json& one : file["cases"]) {
+    const json& o = one["options"];
+    DecodeOptions options;
+    options.schedule = Schedule::kEntropyKept;
+    options.order = Order::kEntropy;
+    options.gen_length = options.block_length =
+        o["seq_len"].get<size_t>() - one["prompt"].size() - 1;
+    options.steps = o["num_steps"];
+    if (o.contains("eb_gamma")) options.entropy_bound = o["eb_gamma"].get<double>();
+    options.stop = Stop::kNever;
+    const TokenId last = o.value("add_eos_at_end", false) ? file["eos_id"] : file["pad_id"];
+    FamilyRun run(model, one["prompt"], options, {}, "none", {last});
+    Expect(Decode(model, run), one, true, "settled", one["name"]);
+  }
+}
+
+// The same bits alone, in a batch, with one thread and with two.
+TEST(FamilyDecode, AnswersDoNotDependOnBatchOrThreads) {
+  TestModel one_thread(kFamilies + "llada2/model", 1), two_threads(kFamilies + "llada2/model", 2);
+  const std::vector<json> cases = Cases("llada2");
+  std::vector<Decoded> alone;
+  for (const json& one : cases) {
+    FamilyRun run(one_thread, one["prompt"], Llada2Options(one), {one["eos_id"].get<TokenId>()},
+                  "block");
+    alone.push_back(Decode(one_thread, run));
+  }
+  std::vector<std::unique_ptr<FamilyRun>> together;
+  for (const json& one : cases) {
+    together.push_back(std::make_unique<FamilyRun>(two_threads, one["prompt"], Llada2Options(one),
+                                                   std::vector<TokenId>{one["eos_id"]}, "block"));
+  }
+  for (bool running = true; running;) {
+    std::vector<Generation*> batch;
+    std::vector<FamilyRun*> runs;
+    for (const auto& run : together) {
+      if (run->generation.done()) continue;
+      batch.push_back(&run->generation);
+      runs.push_back(run.get());
+    }
+    running = !batch.empty();
+    if (!running) break;
+    StepTogether(two_threads.transformer, batch);
+    for (FamilyRun* run : runs) run->Note();
+  }
+  for (size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(together[i]->result.ids, alone[i].ids) << i;
+    EXPECT_EQ(together[i]->result.passes, alone[i].passes) << i;
+  }
+}
+
+}  // namespace
+}  // namespace spa
