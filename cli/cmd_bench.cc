@@ -140,13 +140,24 @@ struct CacheResult {
   size_t memory_bytes = 0;
 };
 
+// What a row passes in the FFN of a layer, on average over the layers.
+double FfnWidth(const ModelConfig& config) {
+  const ExpertConfig& experts = config.experts;
+  size_t total = 0;
+  for (size_t layer = 0; layer < config.num_layers; ++layer) {
+    total += config.has_experts(layer) ? experts.used * experts.dim + experts.shared_dim
+                                       : config.ffn_dim;
+  }
+  return static_cast<double>(total) / static_cast<double>(config.num_layers);
+}
+
 // What a step really computed.
 struct StepWork {
   double rows, kv_rows, num_rows, head_rows;
 
   double Flops(const ModelConfig& c) const {
     const auto d = static_cast<double>(c.model_dim), q = static_cast<double>(c.q_dim());
-    const auto kv = static_cast<double>(c.kv_dim()), f = static_cast<double>(c.ffn_dim);
+    const auto kv = static_cast<double>(c.kv_dim()), f = FfnWidth(c);
     return rows * (2.0 * d * (2.0 * q + 3.0 * f) + 4.0 * q * num_rows) + kv_rows * 2.0 * d * kv +
            head_rows * 2.0 * d * static_cast<double>(c.vocab_rows);
   }

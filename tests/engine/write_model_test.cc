@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
 #include "base/error.h"
 #include "engine/runner.h"
 #include "kernels/block_codec.h"
+#include "model/family.h"
 
 namespace spa {
 namespace {
@@ -73,6 +75,32 @@ TEST(WriteModel, AHuggingFaceFolderAndItsConversionGiveTheSameLogits) {
     return all;
   };
   EXPECT_EQ(logits(folder), logits(path));
+}
+
+TEST(WriteSynthetic, EveryShapeLoadsAndRuns) {
+  ThreadPool pool(2);
+  for (const Family* family : Families()) {
+    for (const auto& shape : family->shapes) {
+      // The true structure, vocabulary and number of experts, a fraction of the width.
+      ModelConfig config = NamedShape(std::string(shape.name), 2);
+      config.model_dim = 64;
+      config.num_heads = 4;
+      config.num_kv_heads = 2;
+      if (config.ffn_dim > 0) config.ffn_dim = 96;
+      if (config.experts.count > 0) config.experts.dim = 32;
+      if (config.experts.shared_dim > 0) config.experts.shared_dim = 32;
+      const auto path = Folder() / "shape.gguf";
+      WriteSynthetic(config, DType::kQ4_0, 1, path, {}, pool);
+      Engine engine({.model = path, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
+      EXPECT_EQ(engine.config().family, family->name);
+      EXPECT_EQ(engine.config().mask_id, config.mask_id) << shape.name;
+      const std::vector<TokenId> ids = {1, 2, config.mask_id};
+      engine.DenseLogits(ids, [&](size_t, std::span<const float> logits) {
+        EXPECT_TRUE(std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }))
+            << shape.name;
+      });
+    }
+  }
 }
 
 TEST(WriteSynthetic, MakesModelsThatRun) {

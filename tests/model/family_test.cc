@@ -172,7 +172,7 @@ TEST(Family, ImpossibleExpertsAreRefusedInOneLine) {
 
 TEST(Family, EveryShapeIsSound) {
   for (const Family* family : Families()) {
-    for (const Family::Shape& shape : family->shapes) {
+    for (const auto& shape : family->shapes) {
       const ModelConfig config = ShapeNamed(shape.name);
       EXPECT_EQ(config.family, family->name);
       for (const auto& [id, text] : family->tokens) {

@@ -82,6 +82,40 @@ TEST(EncodeChat, DreamAddsItsSystemMessageAndTrimsNothing) {
                      "<|im_start|>assistant\nYes?<|im_end|>\n<|im_start|>assistant\n"));
 }
 
+TEST(EncodeChat, OtherFlavoursOfChatMl) {
+  const Tokenizer tokenizer = MiniDream();
+  const std::vector<ChatMessage> messages = {{"user", "Hi"}};
+  const std::string turns = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(EncodeChat(tokenizer, ChatFormat::kChatMl, messages), Expected(tokenizer, turns));
+  EXPECT_EQ(EncodeChat(tokenizer, ChatFormat::kQwen3, messages),
+            Expected(tokenizer, turns + "<think>\n\n</think>\n\n"));
+  EXPECT_EQ(EncodeChat(tokenizer, ChatFormat::kQwen2, messages),
+            Expected(tokenizer,
+                     "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a "
+                     "helpful assistant.<|im_end|>\n" + turns));
+}
+
+TEST(EncodeChat, LingHasRolesAndTurnsThinkingOff) {
+  nlohmann::json document = nlohmann::json::parse(MiniJson());
+  document["added_tokens"][2]["content"] = "<role>";
+  document["added_tokens"][3]["content"] = "</role>";
+  document["added_tokens"][4]["content"] = "<|role_end|>";
+  document["added_tokens"][5]["content"] = "<|mask|>";
+  const Tokenizer ling = Tokenizer::FromJson(document.dump(), "mini ling");
+  EXPECT_EQ(DetectChatFormat(ling), ChatFormat::kLing);
+  EXPECT_EQ(EncodeChat(ling, ChatFormat::kLing, {{"user", "Hi"}}),
+            Expected(ling,
+                     "<role>SYSTEM</role>detailed thinking off<|role_end|>"
+                     "<role>HUMAN</role>Hi<|role_end|><role>ASSISTANT</role>"));
+  EXPECT_EQ(EncodeChat(ling, ChatFormat::kLing,
+                       {{"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Yes?"}}),
+            Expected(ling,
+                     "<role>SYSTEM</role>Be brief.\ndetailed thinking off<|role_end|>"
+                     "<role>HUMAN</role>Hi<|role_end|><role>ASSISTANT</role>Yes?<|role_end|>"
+                     "<role>ASSISTANT</role>"));
+  EXPECT_EQ(StopIds(ling).size(), 2u);
+}
+
 TEST(EncodeChat, DreamGoldenPrompt) {
   const Tokenizer dream = Tokenizer::FromFolder(DreamFolder());
   EXPECT_EQ(EncodeChat(dream, DetectChatFormat(dream), {{"user", "Hello"}}),
@@ -114,6 +148,13 @@ TEST(DetectChatFormat, BaseModelHasNone) {
   document["added_tokens"].erase(2);
   const Tokenizer base = Tokenizer::FromJson(document.dump(), "base");
   EXPECT_THROW(DetectChatFormat(base), Error);
+}
+
+TEST(ChooseChatFormat, TheFamilysFormatIfTheVocabularyHasIt) {
+  EXPECT_EQ(ChooseChatFormat(MiniDream(), "qwen3"), ChatFormat::kQwen3);
+  EXPECT_EQ(ChooseChatFormat(MiniDream(), "llada"), ChatFormat::kDream);
+  EXPECT_EQ(ChooseChatFormat(Mini(), ""), ChatFormat::kLlada);
+  EXPECT_THROW(ChooseChatFormat(Mini(), "none"), Error);
 }
 
 TEST(StopIds, EndOfTextAndEndOfTurnOnce) {
