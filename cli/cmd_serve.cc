@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "lab/compare.h"
+#include "server/http_checks.h"
 #include "server/server.h"
 
 namespace spa::cli {

@@ -47,7 +47,12 @@ struct Event {
   Frame frame = {};       // kFrame
   Ending ending = Ending::kStop;  // kEnd
   GenerationStats stats = {};     // kEnd
+
+  bool finished() const { return ending == Ending::kStop || ending == Ending::kLength; }  // kEnd
 };
+
+// How long a thread waits for events before it looks whether its client is still there.
+constexpr std::chrono::milliseconds kLook{50};
 
 class Mailbox {
  public:

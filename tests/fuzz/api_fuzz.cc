@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "server/api.h"
+#include "server/api_request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static spa::Engine engine({.model = {}, .threads = 1, .kv_type = spa::KvType::kF32, .progress = {}});

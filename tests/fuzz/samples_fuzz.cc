@@ -1,5 +1,6 @@
 // Any bytes as the records of an evaluation end in samples that survive being written again, or in
 // Error; and a file that is not ours is left as it was. The same bytes are tried as questions.
+#include "lab/questions.h"
 #include "lab/samples.h"
 #include "tests/fuzz/fuzz_util.h"
 

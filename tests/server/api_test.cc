@@ -1,5 +1,5 @@
 // Request bodies: what is taken, what is refused and with which words.
-#include "server/api.h"
+#include "server/api_request.h"
 
 #include <gtest/gtest.h>
 

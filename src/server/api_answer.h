@@ -1,0 +1,49 @@
+// Answers: what became of a request's tasks becomes bodies and the events of a stream.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "server/api_error.h"
+#include "server/api_request.h"
+#include "server/mailbox.h"
+
+namespace spa {
+
+// What a generation that did not finish tells the client.
+ApiError ErrorOf(const Event& end);
+
+// Makes the bodies of one answer, which share id and time.
+class ApiAnswer {
+ public:
+  ApiAnswer(const ApiRequest& request, std::string model_id, const Tokenizer& tokenizer);
+
+  struct Choice {
+    std::string text;
+    Event end;
+  };
+  std::string Whole(const std::vector<Choice>& choices) const;
+  // One chunk of a stream, as JSON.
+  std::string First(size_t choice) const;  // the role (chat)
+  std::string Text(size_t choice, const std::string& text) const;
+  std::string Canvas(size_t choice, const Frame& frame) const;
+  std::string Last(const Event& end) const;
+  std::string Usage(const std::vector<Event>& ends) const;
+
+ private:
+  nlohmann::ordered_json Chunk(size_t choice, const std::string& text, bool role) const;
+
+  nlohmann::ordered_json UsageOf(const std::vector<const Event*>& ends) const;
+
+  Route route_;
+  size_t n_;
+  bool include_usage_;
+  std::string model_id_;
+  const Tokenizer& tokenizer_;
+  std::string id_;
+  int64_t created_;
+};
+
+}  // namespace spa

@@ -1,0 +1,102 @@
+#include "server/api_prompt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "server/api_error.h"
+
+namespace spa {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxMessages = 1024;
+
+std::string ReadContent(const Json& message) {
+  const auto content = message.find("content");
+  if (content == message.end()) Refuse("messages", "a message must have a content");
+  if (content->is_null() && message["role"] == "assistant") return "";
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) Refuse("messages", "a message's content must be text");
+  std::string text;
+  for (const Json& part : *content) {
+    if (!part.is_object() || part.value("type", Json()) != "text" ||
+        !part.value("text", Json()).is_string()) {
+      Refuse("messages", "only parts of the type text are supported in a message's content");
+    }
+    text += part["text"].get<std::string>();
+  }
+  return text;
+}
+
+std::vector<TokenId> ReadIds(const Json& list, const Engine& engine) {
+  std::vector<TokenId> ids;
+  for (const Json& item : list) {
+    const bool valid = item.is_number_integer() && item.get<double>() >= 0.0 &&
+                       item.get<double>() < static_cast<double>(engine.vocabulary().num_tokens);
+    if (!valid) Refuse("prompt", "'prompt' holds something that is not a token id of this model");
+    ids.push_back(item.get<TokenId>());
+    if (ids.back() == engine.vocabulary().mask_id) {
+      Refuse("prompt", "'prompt' holds the mask token, which only the canvas may have");
+    }
+  }
+  return ids;
+}
+
+}  // namespace
+
+std::vector<TokenId> ReadMessages(JsonFields& fields, const Engine& engine) {
+  const Json* list = fields.Find("messages");
+  if (list == nullptr || !list->is_array() || list->empty() || list->size() > kMaxMessages) {
+    Refuse("messages", "'messages' must be a list with at least one message");
+  }
+  std::vector<ChatMessage> messages;
+  for (const Json& item : *list) {
+    if (!item.is_object() || !item.value("role", Json()).is_string()) {
+      Refuse("messages", "a message must be an object with a role");
+    }
+    messages.push_back({item["role"].get<std::string>(), ReadContent(item)});
+    const std::vector<std::string> roles = {"system", "developer", "user", "assistant"};
+    if (std::ranges::find(roles, messages.back().role) == roles.end()) {
+      Refuse("messages", fmt::format("a message's role must be one of {}", fmt::join(roles, ", ")));
+    }
+  }
+  // A conversation that ends with the assistant's words goes on from there.
+  std::string begun;
+  if (messages.back().role == "assistant" && messages.size() > 1) {
+    begun = messages.back().content;
+    messages.pop_back();
+  }
+  std::vector<TokenId> ids = engine.Encode({.messages = messages, .text = {}});
+  const std::vector<TokenId> more = engine.tokenizer().Encode(begun);
+  ids.insert(ids.end(), more.begin(), more.end());
+  return ids;
+}
+
+std::vector<std::vector<TokenId>> ReadPrompts(JsonFields& fields, const Engine& engine,
+                                              size_t max_prompts) {
+  const Json* prompt = fields.Find("prompt");
+  if (prompt == nullptr || !(prompt->is_string() || prompt->is_array()) ||
+      (prompt->is_array() && prompt->empty())) {
+    Refuse("prompt", "'prompt' must be text, token ids or a list of one of them");
+  }
+  const bool several = prompt->is_array() && !prompt->front().is_number();
+  const Json list = several ? *prompt : Json::array({*prompt});
+  if (list.size() > max_prompts) {
+    Refuse("prompt", fmt::format("'prompt' may hold {} prompts at most", max_prompts));
+  }
+  std::vector<std::vector<TokenId>> prompts;
+  for (const Json& item : list) {
+    if (item.is_string()) {
+      prompts.push_back(engine.Encode({.messages = {}, .text = item.get<std::string>()}));
+    } else if (item.is_array()) {
+      prompts.push_back(ReadIds(item, engine));
+    } else {
+      Refuse("prompt", "'prompt' must be text, token ids or a list of one of them");
+    }
+  }
+  return prompts;
+}
+
+}  // namespace spa

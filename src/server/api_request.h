@@ -1,0 +1,34 @@
+// Requests for answers: a body becomes tasks for the scheduler, or an ApiError. Knows no sockets.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/api_error.h"
+#include "server/scheduler.h"
+
+namespace spa {
+
+struct ApiLimits {
+  size_t max_prompt_tokens = 0;  // 0: the model's context alone
+  size_t max_tokens = 0;         // of a canvas; 0: the context alone
+  size_t max_prompts = 64;       // prompts times n of one request
+};
+
+enum class Route { kChat, kCompletion };
+
+struct ApiRequest {
+  Route route = Route::kChat;
+  std::vector<GenerationTask> tasks;  // one per choice, the n answers to a prompt side by side
+  size_t n = 1;
+  bool stream = false, include_usage = false;
+};
+
+// Throws ApiError.
+ApiRequest ParseApiRequest(Route route, std::string_view body, const Engine& engine,
+                           const std::string& model_id, const CacheSpec& default_cache,
+                           const ApiLimits& limits);
+
+}  // namespace spa

@@ -1,0 +1,118 @@
+#include "server/json_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "server/api_error.h"
+
+namespace spa {
+namespace {
+
+constexpr size_t kMaxDepth = 32;
+
+// How deep lists and objects are nested. Values are copied and destroyed level by level, so depth
+// must be bounded before a body is parsed.
+size_t Depth(std::string_view json) {
+  size_t depth = 0, deepest = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+}  // namespace
+
+nlohmann::json ParseObject(std::string_view body) {
+  using Json = nlohmann::json;
+  if (Depth(body) > kMaxDepth) {
+    Refuse("", fmt::format("the body is nested more than {} levels deep", kMaxDepth));
+  }
+  Json json;
+  try {
+    json = Json::parse(body);
+  } catch (const Json::parse_error& error) {
+    Refuse("", fmt::format("the body is not JSON (at byte {})", error.byte));
+  } catch (const Json::exception&) {
+    Refuse("", "the body has a number that is too large");
+  }
+  if (!json.is_object()) Refuse("", "the body is not a JSON object");
+  return json;
+}
+
+const nlohmann::json* JsonFields::Find(const std::string& name) {
+  known_.insert(name);
+  const auto found = body_.find(name);
+  return found == body_.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::optional<bool> JsonFields::Bool(const std::string& name) {
+  const Json* value = Find(name);
+  if (value == nullptr) return {};
+  if (!value->is_boolean()) Refuse(name, fmt::format("'{}' must be true or false", name));
+  return value->get<bool>();
+}
+
+std::optional<double> JsonFields::Number(const std::string& name, double least, double most) {
+  const Json* value = Find(name);
+  if (value == nullptr) return {};
+  const double number = value->is_number() ? value->get<double>() : NAN;
+  if (!(number >= least && number <= most)) {
+    Refuse(name, fmt::format("'{}' must be a number from {} to {}", name, least, most));
+  }
+  return number;
+}
+
+std::optional<size_t> JsonFields::Count(const std::string& name, size_t least, size_t most) {
+  const Json* value = Find(name);
+  if (value == nullptr) return {};
+  // Some clients write whole numbers as 64.0.
+  const double number = value->is_number() ? value->get<double>() : NAN;
+  if (!(number >= static_cast<double>(least) && number <= static_cast<double>(most)) ||
+      number != std::floor(number)) {
+    Refuse(name, fmt::format("'{}' must be a whole number from {} to {}", name, least, most));
+  }
+  return static_cast<size_t>(number);
+}
+
+std::optional<std::string> JsonFields::Text(const std::string& name) {
+  const Json* value = Find(name);
+  if (value == nullptr) return {};
+  if (!value->is_string()) Refuse(name, fmt::format("'{}' must be a string", name));
+  return value->get<std::string>();
+}
+
+void JsonFields::Only(const std::string& name, const std::vector<Json>& neutral) {
+  const Json* value = Find(name);
+  if (value != nullptr && std::ranges::find(neutral, *value) == neutral.end()) {
+    Refuse(name, fmt::format("'{}' is not supported by this server", name));
+  }
+}
+
+std::vector<std::string> JsonFields::Unknown() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : body_.items()) {
+    if (!known_.contains(name)) names.push_back(name);
+  }
+  return names;
+}
+
+void JsonFields::RefuseUnknown() const {
+  for (const std::string& name : Unknown()) {
+    Refuse(name, fmt::format("'{}' is not a field of this request", name));
+  }
+}
+
+}  // namespace spa
