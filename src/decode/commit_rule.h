@@ -23,13 +23,13 @@ std::vector<size_t> CommitDrawn(std::span<const Candidate> candidates, size_t co
 std::vector<size_t> CommitEach(std::span<const Candidate> candidates, double probability,
                                const RandomStream& random);
 
-// Every candidate at least `threshold` probable, or if they are fewer the `at_least` most probable
-// ones. A threshold of 1 is reached by none.
+// Every candidate at least `threshold` probable, or the `at_least` most probable ones if that is
+// fewer. No candidate reaches a threshold of 1.
 std::vector<size_t> CommitThreshold(std::span<const Candidate> candidates, double threshold,
                                     size_t at_least = 1);
 
-// The longest run of candidates, most probable first, whose entropies but the largest sum to at most
-// `bound`, at least one (EB-Sampler).
+// The longest run of candidates, most probable first, whose entropies without the largest add up to
+// at most `bound`; at least one (EB-Sampler).
 std::vector<size_t> CommitEntropyBound(std::span<const Candidate> candidates, double bound);
 
 // The largest n with (n + 1) (1 - n-th highest probability) < factor, at least 1 (Fast-dLLM). The

@@ -139,7 +139,7 @@ bool Decoder::KnownAhead() const {
          !RuleDecides();
 }
 
-// Random scores do not look at the logits: only the positions that will be settled want theirs.
+// Random scores do not depend on the logits: only the positions to be settled need theirs.
 void Decoder::KeepNextPositions() {
   std::vector<Candidate> draws(positions_.size());
   for (size_t i = 0; i < draws.size(); ++i) {
@@ -205,7 +205,7 @@ void Decoder::Offer(uint32_t row, std::span<float> logits) {
 }
 
 std::vector<size_t> Decoder::Choose() const {
-  // Position draws use a stream of their own: no position has this number.
+  // Position draws use their own stream: no position has this number.
   const RandomStream random(options_.seed, forwards_, UINT64_MAX);
   if (seeding_) return {0};
   if (options_.threshold) {

@@ -1,5 +1,5 @@
-// The decoding of one sequence: which positions want logits next, what their logits say, which of
-// them are settled. Drives no model itself: Begin a step, Offer it the logits, Commit.
+// The decoding of one sequence: which positions need logits next, and which of them are settled. It
+// does not run the model: Begin a step, Offer it the logits, Commit.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct BlockRange {
 class Decoder {
  public:
   // The prompt has at least one token; options have been validated. A position is predicted by the
-  // row `shift` places before it. `suffix` stands behind the canvas and never changes.
+  // row `shift` places before it. `suffix` follows the canvas and never changes.
   Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
           const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix = {});
 
@@ -33,7 +33,7 @@ class Decoder {
   const StepInput& Begin();
   // Logits of a wanted or checked row. Different rows may be offered from different threads.
   void Offer(uint32_t row, std::span<float> logits);
-  // Settles positions. After it, changed() are those with another token.
+  // Settles positions; changed() then holds those with a new token.
   void Commit();
 
   std::span<const TokenId> ids() const { return ids_; }  // prompt, canvas and suffix
@@ -46,7 +46,7 @@ class Decoder {
   // Candidates of the last step, in the order of the wanted rows, and their positions.
   std::span<const Candidate> candidates() const { return candidates_; }
   std::span<const uint32_t> positions() const { return positions_; }
-  // The place of a wanted row's position in these lists.
+  // The index of a wanted row's position in these lists.
   size_t IndexOf(uint32_t row) const;
   BlockRange block() const { return block_; }
   size_t prompt_length() const { return prompt_length_; }
@@ -66,18 +66,18 @@ class Decoder {
   // Moves to the next block with masks, skipping steps that settle nothing; sets done_.
   void Advance();
   void StartBlock(BlockRange block);
-  // What is decoded now: the block, or the first part of it that has masks.
+  // What is being decoded: the block, or the first part of it that has masks.
   BlockRange Part() const;
   size_t MasksIn(BlockRange range) const;
   bool BlockFinished() const;
   bool HoldsStop(size_t end) const;  // a stop token among the answer before `end`
   size_t QuotaOfStep() const;
-  bool RuleDecides() const;          // a rule, not the schedule, says how many are settled
-  // Whether the positions a step settles are known before its logits are.
+  bool RuleDecides() const;          // a rule, not the schedule, decides how many are settled
+  // Whether the positions a step will settle are known before its logits.
   bool KnownAhead() const;
   void KeepNextPositions();
   std::vector<size_t> Choose() const;
-  void Finish();  // what is still open is filled
+  void Finish();  // fills what is still open
   bool IsStop(TokenId id) const;
 
   DecodeOptions options_;

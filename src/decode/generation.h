@@ -1,6 +1,6 @@
-// One request on its way through the engine: its decoder and the transformer state of its sequence
-// (two of them with classifier-free guidance). StepTogether advances any number of generations by
-// one forward pass; none of them can see the others.
+// One request in progress: its decoder and the transformer state of its sequence (two states with
+// classifier-free guidance). StepTogether advances any number of generations by one forward pass;
+// none of them can see the others.
 #pragma once
 
 #include <chrono>
@@ -47,9 +47,9 @@ class Generation {
              const DecodeVocabulary& vocabulary, KvType kv_type, const PolicyFactory& policy,
              std::vector<TokenId> suffix = {});
 
-  // Counts as of now; times as far as the runner has measured them.
+  // Counts up to now, and the times the runner has measured.
   GenerationStats Stats() const;
-  GenerationStats& times() { return times_; }  // for whoever runs it
+  GenerationStats& times() { return times_; }  // set by the runner
   std::chrono::steady_clock::time_point begun;
 
   bool done() const { return decoder_.done(); }

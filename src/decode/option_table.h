@@ -1,5 +1,5 @@
-// The one table of decoding options. A new option is one line here: its flag, request field, record
-// and reference follow.
+// The one table of decoding options. A new option is one entry in it; its flag, request field,
+// record and documentation follow.
 #pragma once
 
 #include <string>

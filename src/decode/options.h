@@ -1,4 +1,4 @@
-// How a canvas of masks becomes text: the knobs of LLaDA's and Dream's reference decoders.
+// How a canvas of masks becomes text: the settings of the families' reference decoders.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ namespace spa {
 // How many positions a step settles.
 enum class Schedule {
   kEvenSplit,       // LLaDA: each block's masks are spread evenly over its steps, remainder first
-  kEvenSplitBlock,  // SDAR, LLaDA2: the block's length is, whatever of it is masked
+  kEvenSplitBlock,  // SDAR, LLaDA2: the same with the block's length, even if fewer are masked
   kLinear,          // A2D: the linear schedule of its samplers, in float32
   kTimeGrid,        // Dream: t goes from 1 to eps in equal strides; a step settles its share
-  kEntropyKept,     // RND1: the share that stays open falls linearly over the whole canvas
+  kEntropyKept,     // RND1: the share still open falls linearly over the whole canvas
   kNone,            // Fast-dLLM v2: the threshold decides, at least one
 };
 
@@ -53,9 +53,9 @@ struct DecodeOptions {
   size_t gen_length = 128;
   size_t block_length = 32;
   size_t steps = 128;            // forward passes planned, shared by the blocks
-  size_t steps_per_block = 0;    // if given, instead
+  size_t steps_per_block = 0;    // overrides `steps` if given
   size_t sub_block_length = 0;   // only this part of a block is decoded at a time; 0: all of it
-  // Block diffusion: a row sees the blocks up to its own; later ones do not exist until they are
+  // Block diffusion: a row sees no block after its own; later blocks are hidden until they are
   // reached.
   bool block_attention = false;
   bool blocks_from_start = false;  // blocks are counted from position 0; the first holds the
@@ -72,7 +72,7 @@ struct DecodeOptions {
   double cfg_scale = 0.0;               // classifier-free guidance; doubles the work
   std::optional<double> threshold;      // parallel decoding: settle all at least this probable
   std::optional<double> factor;         // parallel decoding: Fast-dLLM's factor rule
-  std::optional<double> entropy_bound;  // settle while the others' entropies sum to at most this
+  std::optional<double> entropy_bound;  // settle while entropies without the largest add up to this
   std::optional<double> edit_threshold; // rewrite settled tokens of the block (LLaDA2.1)
   size_t max_post_steps = 16;           // passes over a full block that may still edit it
   EosRule eos_rule = EosRule::kFree;
@@ -80,7 +80,7 @@ struct DecodeOptions {
   uint64_t seed = 0;
 };
 
-// What the decoder must know of the model.
+// What the decoder must know about the model's vocabulary.
 struct DecodeVocabulary {
   TokenId mask_id = 0;
   TokenId fill_id = 0;             // stands for everything after the end

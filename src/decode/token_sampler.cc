@@ -146,7 +146,7 @@ Candidate SampleToken(std::span<float> logits, const DecodeOptions& options,
       const size_t best = GreedyToken(logits, stats, vocabulary);
       const float best_logit = logits[best];
       Filter(logits, stats.log_sum_exp, options.top_p, options.top_k);
-      logits[best] = best_logit;  // where only the mask would be left
+      logits[best] = best_logit;  // else only the mask might be left
     }
   }
   const LogitStats stats = ComputeLogitStats(logits);
@@ -162,7 +162,7 @@ Candidate SampleToken(std::span<float> logits, const DecodeOptions& options,
   candidate.token = static_cast<TokenId>(token);
   candidate.probability = std::exp(logits[token] - stats.log_sum_exp);
   if (options.entropy_bound) candidate.entropy = -NegativeEntropy(logits, stats.log_sum_exp);
-  // How sure the model is of the mask says nothing about what is chosen instead.
+  // The model's confidence in the mask says nothing about the token chosen instead.
   const bool sure = Allowed(stats.argmax, vocabulary);
   switch (options.order) {
     case Order::kProbability:

@@ -6,8 +6,8 @@
 namespace spa {
 namespace {
 
-// The largest block up to the usual one that divides the length. Much smaller ones would decode from
-// left to right, a larger one is another way to decode.
+// The largest block length, up to the usual one, that divides the canvas. Much smaller blocks would
+// decode left to right; larger ones would be another way to decode.
 size_t BlockOf(size_t length, size_t usual) {
   if (length <= usual) return length;
   for (size_t block = usual; 2 * block >= usual; --block) {
@@ -39,7 +39,7 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
     const auto found = values_.find(option.info.name);
     if (found != values_.end()) option.set(found->second, options);
   }
-  // The three lengths follow each other.
+  // Block length and steps follow from the canvas unless given.
   if (!has("block-length")) {
     const bool blocks = standard.block_length < standard.gen_length;
     options.block_length =

@@ -1,5 +1,5 @@
-// The decoding options as somebody asked for them, by flag, request field or keyword: what was left
-// out follows from the model and from the rest.
+// The decoding options a user gave, by flag, request field or keyword. The others follow from the
+// model and from those given.
 #pragma once
 
 #include <map>
@@ -13,12 +13,13 @@ namespace spa {
 
 class DecodeChoices {
  public:
-  // An option of DecodeOptionTable by its name. Throws Error if there is none or it does not take
-  // the value.
+  // Sets an option of DecodeOptionTable by name. Throws Error if there is none or the value is
+  // invalid.
   void Set(std::string_view name, std::string_view value);
   bool has(const std::string& name) const { return values_.contains(name); }
 
-  // The model's defaults with what was chosen. Throws Error if it does not go together.
+  // The model's defaults, overridden by what was given. Throws Error if the options contradict each
+  // other.
   DecodeOptions Resolve(const Engine& engine) const;
 
  private:

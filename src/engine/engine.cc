@@ -36,7 +36,7 @@ Engine::Engine(const EngineOptions& options)
     tokenizer_ = file_->gguf() != nullptr ? Tokenizer::FromGguf(*file_->gguf())
                                           : Tokenizer::FromFolder(file_->path());
   } catch (const Error& error) {
-    // Raw token ids still work; whoever needs text is told why it does not.
+    // Raw token ids still work; tokenizer() reports why text does not.
     no_tokenizer_ = error.what();
   }
   vocabulary_.mask_id = config().mask_id;

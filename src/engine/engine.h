@@ -1,5 +1,5 @@
-// The engine as a program uses it: load a model, make prompts, run generations. The only folder
-// that knows everything; commands and the server stand on it.
+// The engine as a program uses it: load a model, encode prompts, start generations. This folder
+// wires the ones below together; commands, library and server build on it.
 #pragma once
 
 #include <filesystem>
@@ -62,19 +62,19 @@ class Engine {
   const DecodeVocabulary& vocabulary() const { return vocabulary_; }
   std::vector<TokenId> Encode(const Prompt& prompt) const;
 
-  // Prepares what a cache needs (proxies may be computed here, once per model and option set).
+  // Prepares what a cache needs. Proxies may be computed here, once per model and rank.
   struct Preparation {
     bool warm = false;   // Error if it cannot start warm
     bool quick = false;  // Error if it would take longer than a second or so
   };
   SharedCache PrepareCache(const CacheSpec& spec) { return PrepareCache(spec, {}); }
   SharedCache PrepareCache(const CacheSpec& spec, const Preparation& how);
-  // What a policy may need from the model; reports go to the engine's progress.
+  // What a policy may need from the model; progress is reported to the engine's callback.
   PolicyContext policy_context();
 
   // Throws Error if the prompt is empty, holds ids outside the vocabulary or does not fit the
-  // context with the canvas. A warm start takes the states of what both begin with from another
-  // generation under the same cache (SequenceState::AdoptPrefix); Error if the cache cannot.
+  // context with the canvas. A warm start copies the states of the common prefix from another
+  // generation with the same cache (SequenceState::AdoptPrefix); Error if the cache cannot.
   // runner.h runs what this starts.
   std::unique_ptr<Generation> Start(std::vector<TokenId> prompt, const DecodeOptions& options,
                                     const PreparedCache& cache, Generation* warm_from = nullptr);

@@ -1,6 +1,6 @@
-// The one loop that runs generations: add requests, step all of them together, take those that
-// finished. Commands, evaluations and the server stand on it. Not thread-safe; no generation can
-// see the others, so an answer does not depend on what runs beside it.
+// The one loop that runs generations: add requests, step them all together, take those that have
+// finished. Commands, evaluations and the server use it. Not thread-safe. No generation can see the
+// others, so an answer does not depend on what runs beside it.
 #pragma once
 
 #include <functional>
@@ -25,13 +25,13 @@ class Runner {
   // The engine must outlive the runner.
   explicit Runner(Engine& engine) : engine_(engine) {}
 
-  // Starts a generation; it takes part from the next step on. Throws Error if the request cannot be
+  // Starts a generation, which joins at the next step. Throws Error if the request cannot be
   // run (Engine::Start).
   Generation& Add(GenerationRequest request);
 
-  // One forward pass for everything that runs.
+  // One forward pass for all running generations.
   void Step();
-  // Ends a generation before its time.
+  // Removes a generation before it is done.
   std::unique_ptr<Generation> Remove(Generation& generation);
   // Those that are done, in the order they were added.
   std::vector<std::unique_ptr<Generation>> TakeFinished();
@@ -49,8 +49,8 @@ class Runner {
 std::unique_ptr<Generation> RunAlone(Engine& engine, GenerationRequest request,
                                      const std::function<void(Generation&)>& on_step = {});
 
-// Many requests, up to `batch` together: when one ends, the next takes its place. `make` makes the
-// request of an index; `on_finished` gets what became of it.
+// Many requests, up to `batch` together: when one ends, the next takes its place. `make`
+// returns the request of an index; `on_finished` gets its finished generation.
 void RunAll(Engine& engine, size_t count, size_t batch,
             const std::function<GenerationRequest(size_t index)>& make,
             const std::function<void(size_t index, Generation& generation)>& on_finished);

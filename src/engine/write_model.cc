@@ -34,7 +34,7 @@ uint32_t FileType(DType dtype) {
   return 0;
 }
 
-// Small tensors that steer all others: never rounded.
+// Small tensors that affect all others: never rounded.
 bool StaysF32(TensorRole role, const std::vector<uint64_t>& shape) {
   return shape.size() == 1 || role == TensorRole::kRouter;
 }

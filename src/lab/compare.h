@@ -1,5 +1,5 @@
-// Caches side by side: the same prompts and settings, the only difference between two rows being the
-// method. Every round of prompts visits every cache, so that a machine that slows down slows all.
+// Caches side by side on the same prompts and settings, so that two rows differ only in the method.
+// Every round of prompts visits every cache, so that a machine that slows down slows them all.
 #pragma once
 
 #include <functional>
@@ -55,7 +55,7 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
                                       std::span<const Question> questions,
                                       const Progress& progress = {});
 
-// How many of vanilla's tokens, up to and with its first stop token, the other canvas has too.
+// How many tokens of `none`, up to and including its first stop token, the other canvas shares.
 struct Agreement {
   size_t equal = 0, total = 0;
 };

@@ -95,7 +95,7 @@ Json DecodeSettings(const DecodeOptions& options) {
 }
 
 // Everything that can change an answer, and the batch size, which changes the times. The limit is
-// not among it: a run may be made longer.
+// left out: a run may be extended.
 Json Settings(const Engine& engine, const EvalOptions& o, std::span<const QuestionSet> sets,
               const PreparedCache& cache) {
   Json data = Json::array();
@@ -118,7 +118,7 @@ Json Settings(const Engine& engine, const EvalOptions& o, std::span<const Questi
   return settings;
 }
 
-// A question on its way: what to ask, what to expect, and the record once it is there.
+// A question in progress: what to ask, what to expect, and the record once it has finished.
 struct Asked {
   const Question* question;
   size_t set;
@@ -127,7 +127,7 @@ struct Asked {
   bool finished = false;
 };
 
-// Everything that can go wrong with a prompt does so here, before the first minute is spent.
+// Errors in prompts surface here, before any time is spent on answers.
 std::vector<Asked> PrepareSet(const Engine& engine, const EvalOptions& options,
                               const QuestionSet& set, size_t set_index) {
   if (set.questions.size() <= options.few_shot) {

@@ -1,5 +1,5 @@
-// Accuracy on questions with known answers: runs them a few at a time, takes the answer out of each
-// text and keeps a record per question. A run that was interrupted goes on from its records: nothing
+// Accuracy on questions with known answers: runs them in batches, extracts the answer from each
+// text and keeps a record per question. An interrupted run resumes from its records: nothing
 // finished is lost or repeated.
 #pragma once
 
@@ -15,13 +15,13 @@
 
 namespace spa {
 
-// What became of a generation; id, answer and judgement are left to the caller.
+// The record of a generation; the caller fills in id, answer and judgement.
 Sample SampleOf(const Engine& engine, const Generation& generation);
 
 // sqrt(p (1 - p) / (n - 1)); 0 for fewer than two.
 double StandardError(double ratio, size_t count);
 
-// What a set of samples amounts to.
+// Totals over a set of samples.
 struct Score {
   std::string name;
   size_t count = 0, correct = 0;
@@ -44,7 +44,7 @@ struct EvalOptions {
   size_t few_shot = 0;  // the first questions of a file as solved examples, not scored
   size_t batch = 1;
   bool raw = false;     // plain text instead of the chat template
-  bool warm = false;    // what all questions of a file begin with is computed once, for the first
+  bool warm = false;    // the prefix all questions of a file share is computed once
   std::string kv;       // name of the engine's KV type, for the settings
   DecodeOptions decode;
   CacheSpec cache;
@@ -58,7 +58,7 @@ struct EvalResult {
   std::string settings;       // JSON
 };
 
-// `progress` sees the questions done, the questions in all and the correct ones.
+// `progress` gets the numbers of questions done, in all, and answered correctly.
 using EvalProgress = std::function<void(size_t done, size_t total, size_t correct)>;
 EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgress& progress = {});
 

@@ -9,7 +9,7 @@
 namespace spa {
 namespace {
 
-// No layer gets less than this: a budget of nothing would freeze it.
+// No layer gets less than this: an empty budget would freeze it.
 constexpr double kLeastRatio = 1e-3;
 
 double SquaredError(const Budget& budget, std::span<const double> ratios, size_t begin,
@@ -20,7 +20,7 @@ double SquaredError(const Budget& budget, std::span<const double> ratios, size_t
   return sum;
 }
 
-// The place of the least value of a function with one valley.
+// Where a function with one minimum is smallest.
 double GoldenSection(double low, double high, const std::function<double(double)>& f) {
   constexpr double kGolden = 0.6180339887498949;
   double a = high - kGolden * (high - low), b = low + kGolden * (high - low);
@@ -45,8 +45,8 @@ double GoldenSection(double low, double high, const std::function<double(double)
 
 }  // namespace
 
-// For a given peak the two sides do not see each other: each edge is a search of its own, inside
-// one over the height of the peak, for every quarter layer it may stand on.
+// For a given peak the two sides are independent: each edge is searched by itself, inside a search
+// over the height of the peak, for every quarter layer the peak may be at.
 Budget FitBudget(std::span<const double> ratios, double* error) {
   SPA_CHECK(!ratios.empty());
   const auto layers = static_cast<double>(ratios.size());

@@ -8,8 +8,8 @@
 
 namespace spa {
 
-// Finds the last match of an ECMAScript regular expression in a text, of it the first group if the
-// expression has one. Throws Error if it is not a regular expression.
+// Finds the last match of an ECMAScript regular expression in a text, or that match's first group
+// if it has one. Throws Error if it is not a regular expression.
 using Finder = std::function<std::optional<std::string>(const std::string& text)>;
 Finder LastMatch(const std::string& expression);
 

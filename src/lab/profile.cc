@@ -49,7 +49,7 @@ struct DriftSums {
   std::vector<SimilarityMap>* maps = nullptr;  // filled for one prompt
 };
 
-// Recomputes everything, as no cache does, and compares each feature with the step before.
+// Recomputes everything, as `none` does, and compares each feature with the step before.
 class DriftPolicy : public CachePolicy {
  public:
   DriftPolicy(DriftSums& sums, const SpaModel& proxies, bool scope_all)

@@ -1,5 +1,5 @@
 // What moves between two steps of a model, layer by layer: the measurement behind SPA-Cache's
-// budget. Decodes real prompts without a cache and compares every row with what it was a step ago.
+// budget. Decodes real prompts without a cache and compares every row with the step before.
 #pragma once
 
 #include <array>
@@ -50,7 +50,7 @@ struct DriftProfile {
 struct ProfileOptions {
   double tau = 0.95;
   bool scope_all = false;
-  Feature fitted = Feature::kOutput;  // the curve that the budget follows
+  Feature fitted = Feature::kOutput;  // the curve the budget is fitted to
   DecodeOptions decode;
 };
 

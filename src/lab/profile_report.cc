@@ -34,7 +34,7 @@ Json LayerPlot(Json y_axis, Json series) {
           {"series", std::move(series)}};
 }
 
-// A few layers stand for all: more lines could not be told apart.
+// A few layers only: more lines could not be told apart.
 Json SpectraSection(const DriftProfile& p) {
   constexpr size_t kMaxCurves = 6;
   const size_t num_curves = std::min(kMaxCurves, p.spectra.size());

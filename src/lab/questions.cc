@@ -21,7 +21,7 @@ std::string Trim(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1));
 }
 
-// FNV-1a: tells files apart, nothing more.
+// FNV-1a: only tells files apart.
 uint64_t HashBytes(std::string_view bytes) {
   uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;

@@ -20,8 +20,8 @@ enum class TaskKind {
 
 struct TaskOptions {
   TaskKind kind = TaskKind::kBbh;
-  // ECMAScript regular expression; its last match counts, of it the first group if there is one.
-  // Empty: the task's own rule.
+  // ECMAScript regular expression; its last match counts, or that match's first group if there is
+  // one. Empty: the task's own rule.
   std::string extract;
   std::string question_field = "question", answer_field = "answer";  // of JSON lines
 };
@@ -43,7 +43,7 @@ struct QuestionSet {
   std::vector<Question> questions;
 };
 
-// Throws Error saying where the file is not of the task's form.
+// Throws Error saying where the file does not have the task's format.
 QuestionSet ReadQuestions(const std::filesystem::path& path, const TaskOptions& task);
 
 // Finds and judges answers.

@@ -65,7 +65,7 @@ Sample SampleFromJson(const std::string& line) {
 
 namespace {
 
-// Where two settings differ, for people: "decode.steps is 64 there and 128 here".
+// Where two settings differ, as a message: "decode.steps is 64 there and 128 here".
 std::string FirstDifference(const Json& there, const Json& here, const std::string& key = "") {
   if (there.is_object() && here.is_object()) {
     const std::string prefix = key.empty() ? "" : key + ".";
@@ -109,7 +109,7 @@ SampleFile::SampleFile(std::filesystem::path path, const std::string& settings)
     const std::string bytes = ReadFile(path_);
     Lines lines = WholeLines(bytes);
     const Json here = {{"settings", Json::parse(settings)}};
-    // A first line that was cut off is written again; anything else is somebody's.
+    // A first line that was cut off is written again; anything else is not ours to overwrite.
     if (lines.whole.empty() && !here.dump().starts_with(bytes)) {
       throw Error("{} does not hold samples of an evaluation: give another file", path_.string());
     }

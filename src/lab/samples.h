@@ -1,5 +1,5 @@
-// The records of an evaluation: one sample per finished question, appended to a file as they finish,
-// so that an interrupted run goes on where it was.
+// The records of an evaluation: one sample per question, appended to a file as questions finish, so
+// that an interrupted run resumes where it stopped.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace spa {
 // One finished question.
 struct Sample {
   std::string id;
-  std::string text;      // all the model said
+  std::string text;      // everything the model wrote
   std::string answer;    // what was found in it
   std::string expected;
   bool correct = false;
@@ -37,7 +37,7 @@ class SampleFile {
   SampleFile& operator=(const SampleFile&) = delete;
 
   const std::vector<Sample>& finished() const { return finished_; }
-  // On the disk's side of the process when it returns.
+  // Handed to the operating system when it returns.
   void Append(const Sample& sample);
 
  private:

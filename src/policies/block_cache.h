@@ -4,8 +4,8 @@
 //
 // Keeps per row and layer: K, V.
 // Costs per layer: the whole layer for the block; nothing to choose it.
-// The reference programs store a finished block in a pass of its own; fusing that pass with the first
-// one of the next block gives the same numbers.
+// The reference programs store a finished block in a pass of its own; fusing that pass with the
+// first one of the next block gives the same numbers.
 #pragma once
 
 #include "policies/registry.h"
