@@ -10,7 +10,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "engine/runner.h"
-#include "engine/write_model.h"
+#include "writer/write_model.h"
 #include "kernels/attention.h"
 #include "kernels/block_codec.h"
 #include "kernels/matmul.h"

@@ -35,7 +35,7 @@ class Chat {
   Chat(Engine& engine, const Flags& flags)
       : engine_(engine), choices_(flags.decode.Choices()), system_(flags.system), warm_(flags.warm) {
     choices_.Resolve(engine);
-    SetCache(flags.cache.Spec());
+    SetCache(flags.cache.Spec(engine));
   }
 
   void Run() {
@@ -223,7 +223,6 @@ class Chat {
 
 void AddChat(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  flags->cache.name = "spa";
   Command command = line.Add("chat", "Talk to the model in the terminal");
   command.Add("--system", flags->system, "System message").Type("TEXT");
   command.Add("--warm", flags->warm,

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "engine/write_model.h"
+#include "writer/write_model.h"
 
 namespace spa::cli {
 namespace {

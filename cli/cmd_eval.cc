@@ -59,8 +59,8 @@ void Run(const Flags& flags) {
   options.raw = flags.raw;
   options.kv = flags.model.kv;
   options.samples = flags.samples;
-  options.cache = flags.cache.Spec();
   const auto engine = flags.model.Load();
+  options.cache = flags.cache.Spec(*engine);
   options.decode = flags.decode.Resolve(*engine);
   ProgressBar bar;
   engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });

@@ -62,7 +62,7 @@ void PrintJson(const Engine& engine, const Generation& generation) {
 void Run(const Flags& flags) {
   const auto engine = flags.model.Load();
   const DecodeOptions options = flags.decode.Resolve(*engine);
-  const CacheSpec cache = flags.cache.Spec();
+  const CacheSpec cache = flags.cache.Spec(*engine);
   ProgressBar bar;
   engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
   const SharedCache prepared = engine->PrepareCache(cache);

@@ -83,7 +83,7 @@ void Run(Flags flags) {
                            ? "minillada"
                            : std::filesystem::path(flags.model.model).lexically_normal().stem().string();
   }
-  options.cache = flags.cache.Spec();
+  options.cache = flags.cache.Spec(*engine);
   options.examples = Examples(flags);
   options.version = SPA_VERSION;
   options.request_time = std::chrono::milliseconds(static_cast<int64_t>(flags.request_time * 1e3));
@@ -122,7 +122,6 @@ void Run(Flags flags) {
 
 void AddServe(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  flags->cache.name = "spa";
   Command command = line.Add("serve", "OpenAI-compatible server with a web page");
   ServerOptions& server = flags->server;
   command.Add("--host", server.host, "Address to listen on (default 127.0.0.1)")

@@ -92,14 +92,15 @@ void CacheFlags::Add(Command& command) {
   std::vector<std::string> names;
   for (const CacheInfo& info : Caches()) names.push_back(info.name);
   command.Add("--cache", name,
-              fmt::format("Cache (default {}): {}", name, fmt::join(names, ", ")))
+              fmt::format("Cache (default: block for models with block attention, else spa): {}",
+                          fmt::join(names, ", ")))
       .OneOf(names).Type("NAME").Group("Cache");
   command.Add("--cache-opt", options, "Option of the cache, key=value; may be repeated")
       .Type("K=V").Group("Cache");
 }
 
-CacheSpec CacheFlags::Spec() const {
-  CacheSpec spec{.name = name, .options = {}};
+CacheSpec CacheFlags::Spec(const Engine& engine) const {
+  CacheSpec spec{.name = name.value_or(engine.DefaultCache()), .options = {}};
   for (const std::string& option : options) AddOption(spec, option);
   return spec;
 }

@@ -62,7 +62,7 @@ struct Frame {
 
 struct GenerateOptions {
   std::string options;  // "threshold=0.9 gen-length=64": see `spa options`
-  std::string cache;    // "spa:rank=64"; empty: spa
+  std::string cache;    // "spa:rank=64"; empty: the model's default
   const spa_policy* policy = nullptr;          // a cache of your own instead
   std::function<bool(const Frame&)> on_step;   // false stops
 };

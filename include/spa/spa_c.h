@@ -110,7 +110,7 @@ typedef struct {
 typedef struct {
   size_t size;            /* of this struct: sizeof(spa_generate_options) */
   const char* options;    /* "threshold=0.9 gen-length=64": the options of `spa options`; NULL: none */
-  const char* cache;      /* "spa", "spa:rank=64", ...; NULL: spa */
+  const char* cache;      /* "spa", "spa:rank=64", ...; NULL: the model's default */
   const spa_policy* policy; /* a cache of your own instead; NULL: none */
   /* Called after every step; non-zero stops. */
   int (*on_step)(void* user, const spa_frame* frame);

@@ -124,7 +124,7 @@ class ForeignPolicy : public CachePolicy {
 
 SharedCache CacheOf(Engine& engine, const spa_generate_options& options) {
   if (options.policy == nullptr) {
-    return engine.PrepareCache(ParseCacheSpec(options.cache != nullptr ? options.cache : "spa"));
+    return engine.PrepareCache(ParseCacheSpec(options.cache != nullptr ? options.cache : engine.DefaultCache()));
   }
   const spa_policy policy = *options.policy;
   Require(policy.size == sizeof(spa_policy), "spa_policy.size is not the size of spa_policy");

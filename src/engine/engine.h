@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "base/thread_pool.h"
 #include "decode/generation.h"
 #include "engine/embedded.h"
@@ -21,9 +22,6 @@
 #include "transformer/transformer.h"
 
 namespace spa {
-
-// What is being done and how much of it, in [0, 1].
-using Progress = std::function<void(std::string_view what, double share)>;
 
 struct EngineOptions {
   std::filesystem::path model;  // GGUF file or Hugging Face folder; empty: the embedded model

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
-#include "engine/write_model.h"
+#include "writer/write_model.h"
 
 namespace spa {
 namespace {

@@ -1,5 +1,5 @@
 // Models written by convert, quantize and synth load again and mean the same.
-#include "engine/write_model.h"
+#include "writer/write_model.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "engine/write_model.h"
+#include "writer/write_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/matrix.h"
 #include "base/random.h"
 #include "file/gguf_writer.h"
 #include "kernels/block_codec.h"
 #include "model/family.h"
+#include "text/tokenizer.h"
 
 namespace spa {
 namespace {

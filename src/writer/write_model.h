@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
+#include "base/progress.h"
 #include "base/thread_pool.h"
-#include "engine/engine.h"
 #include "model/config.h"
 #include "model/model_file.h"
 
