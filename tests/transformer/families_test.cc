@@ -30,7 +30,7 @@ struct Sequence {
 };
 
 // A few steps of all sequences together, in which tokens settle.
-void Run(TestModel& model, std::vector<Sequence*> sequences) {
+void RunSteps(TestModel& model, std::vector<Sequence*> sequences) {
   const size_t vocab = model.file.config().vocab_rows;
   const RowSet wanted = RowSet::Range(kPrompt, kRows);
   for (size_t step = 0; step < 4; ++step) {
@@ -69,22 +69,22 @@ class FamilyLaws : public testing::TestWithParam<std::string> {
 TEST_P(FamilyLaws, ASequenceDependsNeitherOnTheBatchNorOnThreads) {
   TestModel model(Model(), 2), single(Model(), 1);
   Sequence alone(single, single.Policy("none"), 3);
-  Run(single, {&alone});
+  RunSteps(single, {&alone});
   Sequence first(model, model.Policy("none"), 5), same(model, model.Policy("none"), 3),
       last(model, model.Policy("none"), 11);
-  Run(model, {&first, &same, &last});
+  RunSteps(model, {&first, &same, &last});
   EXPECT_EQ(same.logits, alone.logits);
 }
 
 TEST_P(FamilyLaws, AFullBudgetIsTheUncachedModel) {
   TestModel model(Model());
   Sequence exact(model, model.Policy("none"), 3);
-  Run(model, {&exact});
+  RunSteps(model, {&exact});
   for (const CacheInfo& cache : Caches()) {
     std::istringstream words(cache.full_options);
     const std::vector<std::string> options(std::istream_iterator<std::string>(words), {});
     Sequence cached(model, model.Policy(cache.name, options), 3);
-    Run(model, {&cached});
+    RunSteps(model, {&cached});
     EXPECT_EQ(cached.logits, exact.logits) << cache.name;
   }
 }
