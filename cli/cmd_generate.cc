@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/watch.h"
+#include "engine/memory.h"
 #include "engine/runner.h"
 
 namespace spa::cli {
@@ -67,9 +68,11 @@ void Run(const Flags& flags) {
   engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
   const SharedCache prepared = engine->PrepareCache(cache);
   bar.Clear();
+  const std::vector<TokenId> prompt = PromptIds(flags, *engine);
+  CheckMemory(*engine, prompt.size(), options, *prepared, AvailableMemory());
   Watch watch;
   const auto generation = RunAlone(
-      *engine, {PromptIds(flags, *engine), options, prepared}, [&](Generation& running) {
+      *engine, {prompt, options, prepared}, [&](Generation& running) {
         if (flags.watch) {
           watch.Show(*engine, running.decoder());
         } else if (!flags.json) {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "engine/memory.h"
 #include "lab/compare.h"
 #include "server/http_checks.h"
 #include "server/server.h"
@@ -23,7 +24,7 @@ struct Flags {
   ModelFlags model;
   CacheFlags cache;
   ServerOptions server;
-  std::string key, key_file;
+  std::string key, key_file, memory;
   double grace = 10.0;
   double request_time = 0.0;
   bool no_key = false, quiet = false;
@@ -63,8 +64,19 @@ int WaitForSignal(const sigset_t& signals) {
   return signal;
 }
 
+// What is left for requests, the model being there already.
+size_t MemoryForRequests(const Flags& flags) {
+  if (flags.memory.empty()) return AvailableMemory() / 10 * 9;  // the rest: for everybody else
+  const size_t all = ParseBytes(flags.memory), used = ResidentBytes();
+  if (all <= used) {
+    throw Error("the model alone takes {}: --memory must be more", FormatBytes(used));
+  }
+  return all - used;
+}
+
 void Run(Flags flags) {
   ServerOptions& options = flags.server;
+  if (!flags.memory.empty()) ParseBytes(flags.memory);  // wrong before the model is loaded
   options.api_keys = ReadKeys(flags);
   if (!IsLoopback(options.host) && options.api_keys.empty() && !flags.no_key) {
     throw Error("{} can be reached by others: set --api-key, or --no-key to serve everybody",
@@ -96,14 +108,16 @@ void Run(Flags flags) {
       PrintStderr("{}\n", line);
     };
   }
+  SharedCache cache;
   {
-    // Proxies that must be computed are, with a progress bar; the server then finds them on disk.
+    // Proxies that must be computed are, with a progress bar.
     ProgressBar bar;
     engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
-    engine->PrepareCache(options.cache);
+    cache = engine->PrepareCache(options.cache);
     engine->set_progress({});
   }
-  Server server(*engine, options);
+  options.scheduler.memory = MemoryForRequests(flags);
+  Server server(*engine, options, cache);
   const bool v6 = options.host.find(':') != std::string::npos;
   PrintLine(fmt::format("{} on http://{}:{}  (page: /, API: /v1, cache: {}; Ctrl-C ends)",
                         options.model_id, v6 ? "[" + options.host + "]" : options.host,
@@ -142,6 +156,11 @@ void AddServe(CommandLine& line) {
   command.Add("--max-prompt", server.limits.max_prompt_tokens,
               "Longest prompt in tokens (default: the context)")
       .Positive().Type("N");
+  command.Add("--memory", flags->memory,
+              "Memory the server may take, the model included: 2G (default: what is left)")
+      .Type("BYTES");
+  command.Add("--lenient", server.limits.lenient,
+              "Ignore unknown fields of requests, and name them in a header");
   command.Add("--request-time", flags->request_time,
               "Seconds a request may take, waiting included (default: no limit)")
       .Between(0.0, 1e6).Type("S");

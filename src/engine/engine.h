@@ -47,6 +47,7 @@ class Engine {
   const Weights& weights() const { return weights_; }
   Transformer& transformer() { return *transformer_; }
   ThreadPool& pool() { return pool_; }
+  KvType kv_type() const { return kv_type_; }
   bool has_tokenizer() const { return tokenizer_.has_value(); }
   // Throws Error if the model's files carry none.
   const Tokenizer& tokenizer() const;

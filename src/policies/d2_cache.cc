@@ -134,6 +134,10 @@ size_t D2Policy::bytes() const {
   return bytes;
 }
 
+size_t D2Policy::BytesFor(const ModelConfig& config, size_t num_rows) const {
+  return (config.num_layers * num_rows + 1) * num_rows * sizeof(float);
+}
+
 std::vector<OptionInfo> D2OptionTable() {
   return {
       OptionInfo::Number("p", 0, 1, "0.1", "Share of the rollout importance that is recomputed"),

@@ -129,6 +129,17 @@ void ElasticPolicy::EndStep(std::span<const uint32_t>, std::span<const float>) {
   tracked_ = std::exchange(next_tracked_, RowSet());
 }
 
+size_t ElasticPolicy::bytes() const {
+  size_t bytes = 0;
+  for (const Mat<float>& weights : old_weights_) bytes += weights.bytes();
+  return bytes;
+}
+
+size_t ElasticPolicy::BytesFor(const ModelConfig& config, size_t num_rows) const {
+  const size_t tracked = std::min(options_.track * config.num_layers, num_rows);
+  return tracked * config.num_heads * num_rows * sizeof(float);
+}
+
 std::vector<OptionInfo> ElasticOptionTable() {
   return {
       OptionInfo::Count("beta", 1, 1 << 20, "16, Dream 32", "Open positions in the window"),

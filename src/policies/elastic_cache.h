@@ -40,6 +40,8 @@ class ElasticPolicy : public CachePolicy {
   LayerPlan PlanLayer(LayerView& view) override;
   std::optional<RowSet> AfterAttention(const AttentionView& view) override;
   void EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) override;
+  size_t bytes() const override;
+  size_t BytesFor(const ModelConfig& config, size_t num_rows) const override;
 
  private:
   bool Testing(size_t layer) const;

@@ -228,4 +228,23 @@ size_t SpaPolicy::bytes() const {
   return bytes;
 }
 
+size_t SpaPolicy::BytesFor(const ModelConfig& config, size_t num_rows) const {
+  size_t bytes = 0;
+  for (size_t layer = 0; layer < config.num_layers; ++layer) {
+    bytes += num_rows * (IdentifierWidth(config, layer) * sizeof(float) + sizeof(uint32_t));
+  }
+  return bytes;
+}
+
+size_t SpaPolicy::IdentifierWidth(const ModelConfig& config, size_t layer) const {
+  if (ByAttention(layer)) return config.q_dim();
+  switch (options_.identifier) {
+    case Identifier::kSingular: return model_->projections[layer].rows();
+    case Identifier::kValue:
+    case Identifier::kKey: return config.kv_dim();
+    case Identifier::kQuery: return config.q_dim();
+    default: return config.model_dim;
+  }
+}
+
 }  // namespace spa

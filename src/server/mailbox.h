@@ -34,6 +34,7 @@ enum class Ending {
   kStop,      // an end token or a stop string
   kLength,    // the canvas or max_tokens
   kInvalid,   // the request cannot be run; message says why
+  kTooLarge,  // it needs more memory than the server has for all
   kFailed,    // our fault
   kTimeout,   // its time was up
   kShutdown,  // the server is going down
@@ -45,6 +46,7 @@ struct Event {
   size_t choice = 0;
   std::string text = {};  // kText: final text; kEnd: what went wrong, if anything did
   Frame frame = {};       // kFrame
+  std::string reason = {};  // kEnd: what went wrong, for the log alone
   Ending ending = Ending::kStop;  // kEnd
   GenerationStats stats = {};     // kEnd
 

@@ -13,6 +13,7 @@ const char* EndingName(Ending ending) {
     case Ending::kStop: return "stop";
     case Ending::kLength: return "length";
     case Ending::kInvalid: return "invalid";
+    case Ending::kTooLarge: return "too_large";
     case Ending::kFailed: return "failed";
     case Ending::kTimeout: return "timeout";
     case Ending::kShutdown: return "shutdown";
@@ -26,7 +27,13 @@ double RequestLog::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+void RequestLog::Explain(const std::string& why) {
+  constexpr size_t kMostBytes = 300;  // a client may put any text into the name of a field
+  if (error.empty()) error = why.substr(0, kMostBytes);
+}
+
 void RequestLog::Add(const Event& end) {
+  if (!end.finished()) Explain(end.reason.empty() ? end.text : end.reason);
   more = {{"prompt_tokens", end.stats.prompt_tokens},
           {"completion_tokens", end.stats.generated_tokens},
           {"steps", end.stats.steps},

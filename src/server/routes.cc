@@ -84,7 +84,7 @@ void RouteTable::SendUnrouted(const Request& http, Response& out) const {
 }
 
 void SendError(Response& out, const ApiError& error) {
-  CurrentRequest().error = error.what();
+  CurrentRequest().Explain(error.what());
   out.status = error.status;
   out.set_content(error.Body(), "application/json");
   if (error.status == 401) out.set_header("WWW-Authenticate", "Bearer");

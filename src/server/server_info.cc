@@ -10,11 +10,15 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-OrderedJson ModelJson(const Engine& /*engine*/, const ServerOptions& options) {
-  return {{"id", options.model_id},
-          {"object", "model"},
-          {"created", 0},
-          {"owned_by", "spa.cpp"}};
+OrderedJson ModelJson(const Engine& engine, const ServerOptions& options) {
+  OrderedJson model = {{"id", options.model_id},
+                       {"object", "model"},
+                       {"created", 0},
+                       {"owned_by", "spa.cpp"},
+                       {"max_model_len", engine.config().context_length}};
+  // The embedded model was taught single questions: a second turn confuses it.
+  if (engine.file().path().empty()) model["single_turn"] = true;
+  return model;
 }
 
 }  // namespace
@@ -50,7 +54,8 @@ std::string PropsBody(const Engine& engine, const ServerOptions& options) {
       {"limits",
        {{"max_tokens", most},
         {"parallel", options.scheduler.parallel},
-        {"queue", options.scheduler.queue}}},
+        {"queue", options.scheduler.queue},
+        {"memory", options.scheduler.memory}}},
       {"examples", options.examples}};
   return body.dump();
 }

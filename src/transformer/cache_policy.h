@@ -129,6 +129,8 @@ class CachePolicy {
 
   // Memory of the policy object's own state, beside what SequenceState keeps.
   virtual size_t bytes() const { return 0; }
+  // What that and the identifiers of a sequence of so many rows will take, at most.
+  virtual size_t BytesFor(const ModelConfig& /*config*/, size_t /*num_rows*/) const { return 0; }
 };
 
 // Makes the policy of a new sequence.

@@ -11,10 +11,6 @@
 namespace spa {
 namespace {
 
-// The widest matrices of a layer are made this many rows at a time: 25 MB for LLaDA, which stays in
-// a large L3, where a prompt of 8192 rows would take 800.
-constexpr size_t kFfnRows = 256;
-
 const RowSet& QueryRows(const LayerPlan& plan) {
   return plan.q_rows ? *plan.q_rows : plan.out_rows;
 }

@@ -25,6 +25,10 @@ struct SequenceStep;
 
 class LayerStep {
  public:
+  // The widest matrices of a layer are made this many rows at a time: 25 MB for LLaDA, which stays
+  // in a large L3, where a prompt of 8192 rows would take 800.
+  static constexpr size_t kFfnRows = 256;
+
   LayerStep(const ModelConfig& config, const RopeTable& rope, ThreadPool& pool, PhaseClock& clock);
 
   // live[s]: rows of batch[s] that enter the layer; on return those that leave it.

@@ -99,4 +99,19 @@ size_t SequenceState::cache_bytes() const {
   return bytes;
 }
 
+size_t SequenceState::BytesFor(const ModelConfig& config, size_t num_rows, KvType kv_type,
+                               const CachePolicy& policy) {
+  const Keeps keeps = policy.keeps();
+  const size_t layers = config.num_layers;
+  const size_t kv_layers = keeps.kv ? layers : 1;
+  size_t kept_layers = keeps.reuse == Reuse::kNothing ? 0 : layers;
+  if (kept_layers > 0 && !keeps.reuse_in_last_layer) --kept_layers;
+  const size_t query_layers = std::min(keeps.query_layers, layers);
+  const size_t input_layers = keeps.inputs ? layers : 0;
+  const size_t floats = (kept_layers + input_layers) * config.model_dim +
+                        query_layers * config.q_dim();
+  return kv_layers * KvCache::BytesFor(num_rows, config.num_kv_heads, config.head_dim, kv_type) +
+         num_rows * floats * sizeof(float) + policy.BytesFor(config, num_rows);
+}
+
 }  // namespace spa

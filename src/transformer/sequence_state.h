@@ -42,6 +42,9 @@ class SequenceState {
   Mat<float>& identifiers(size_t layer) { return identifiers_[layer]; }
   Mat<float>& x() { return x_; }
   size_t cache_bytes() const;
+  // The most that will be for a sequence of so many rows: known before it begins.
+  static size_t BytesFor(const ModelConfig& config, size_t num_rows, KvType kv_type,
+                         const CachePolicy& policy);
 
   // Fills in never_computed and new_tokens, and remembers which rows are hidden.
   void Describe(StepInput& input);

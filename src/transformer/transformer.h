@@ -41,6 +41,12 @@ class Transformer {
   // Fills in what the inputs lack (StepInput).
   void Step(std::span<SequenceStep> batch, const LogitSink& sink);
 
+  // What a step over so many rows, of all its sequences together, works in, at most: kept for the
+  // next step.
+  static size_t WorkspaceBytes(const ModelConfig& config, size_t num_rows);
+  // Gives that memory back; the next step takes what it needs.
+  void ReleaseWorkspace();
+
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
   ThreadPool& pool() { return pool_; }
