@@ -1,6 +1,8 @@
 // spa compare: every cache on the same prompts.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -22,7 +24,7 @@ struct Flags {
   TaskOptions fields;
   std::vector<std::string> data;
   size_t limit = 20, batch = 1;
-  bool parallel = false, ablation = false, json = false, markdown = false;
+  bool parallel = false, ablation = false, controls = false, json = false, markdown = false;
 };
 
 std::vector<Question> ReadAll(const Flags& flags, const TaskOptions& task) {
@@ -56,6 +58,11 @@ std::vector<std::string> TableRow(const CompareRow& row) {
   if (row.accuracy) {
     cells.push_back(fmt::format("{:.1f}% ± {:.1f}", 100.0 * *row.accuracy,
                                 100.0 * *row.standard_error));
+    for (const auto& pairs : {row.against_none, row.against_fast_dual}) {
+      cells.push_back(pairs ? fmt::format("-{} +{}, p {:.2g}", pairs->lost, pairs->won,
+                                          pairs->p_value())
+                            : "");
+    }
   }
   cells.push_back(FormatBytes(static_cast<double>(row.memory_bytes)));
   return cells;
@@ -89,6 +96,12 @@ nlohmann::ordered_json ToJson(const CompareRow& row) {
                                  {"stderr", optional(row.standard_error)},
                                  {"memory_bytes", row.memory_bytes}};
   if (!row.group.empty()) json["group"] = row.group;
+  const auto pairs = [&](const char* name, const std::optional<Pairs>& value) {
+    if (!value) return;
+    json[name] = {{"lost", value->lost}, {"won", value->won}, {"p", value->p_value()}};
+  };
+  pairs("against_none", row.against_none);
+  pairs("against_fast_dual", row.against_fast_dual);
   return json;
 }
 
@@ -120,7 +133,13 @@ void Run(const Flags& flags) {
     options.entries =
         AblationEntries(*engine, chosen.empty() ? ParseCacheSpec("spa") : chosen.front());
   } else {
-    options.entries = chosen.empty() ? AllCaches() : Entries(chosen);
+    options.entries = chosen.empty() ? AllCaches(*engine) : Entries(chosen);
+  }
+  if (flags.controls) {
+    const auto base = std::ranges::find(chosen, "spa", &CacheSpec::name);
+    for (CompareEntry& entry : Controls(base != chosen.end() ? *base : ParseCacheSpec("spa"))) {
+      options.entries.push_back(std::move(entry));
+    }
   }
   const std::vector<CompareRow> rows = CompareCaches(*engine, options, questions, show);
   bar.Clear();
@@ -141,7 +160,11 @@ void Run(const Flags& flags) {
   }
   std::vector<std::vector<std::string>> table = {
       {"cache", "parallel", "tokens/s", "speedup", "ttft ms", "steps", "rows", "agreement"}};
-  if (rows.front().accuracy) table[0].push_back("accuracy");
+  if (rows.front().accuracy) {
+    for (const char* name : {"accuracy", "against none", "against fast-dual"}) {
+      table[0].emplace_back(name);
+    }
+  }
   table[0].push_back("memory");
   for (const CompareRow& row : rows) table.push_back(TableRow(row));
   std::string text = flags.markdown ? Markdown(table) + "\n" : FormatTable(table);
@@ -180,6 +203,9 @@ void AddCompare(CommandLine& line) {
               "Add rows with parallel decoding (threshold 0.9)");
   command.Add("--ablation", flags->ablation,
               "The ablation of SPA-Cache: identifiers, ranks, budgets, cached update or output");
+  command.Add("--controls", flags->controls,
+              "Add rows that could refute SPA-Cache: its budget for rows chosen by one bit, at "
+              "random, by age, by distance to the block");
   command.Add("--markdown", flags->markdown, "Print the table in Markdown");
   command.Add("--report", flags->report, "Write an HTML page with plots")
       .Type("FILE");

@@ -18,10 +18,23 @@ CacheSpec With(CacheSpec spec, const std::string& key, const std::string& value)
 
 }  // namespace
 
-std::vector<CompareEntry> AllCaches() {
+std::vector<CompareEntry> AllCaches(Engine& engine) {
+  const bool blocks = engine.DefaultDecodeOptions().block_attention;
   std::vector<CacheSpec> specs;
-  for (const CacheInfo& info : Caches()) specs.push_back({.name = info.name, .options = {}});
+  for (const CacheInfo& info : Caches()) {
+    const CacheSpec spec{.name = info.name, .options = {}};
+    if (engine.PrepareCache(spec)->make()->keeps().needs_block_attention && !blocks) continue;
+    specs.push_back(spec);
+  }
   return Entries(specs);
+}
+
+std::vector<CompareEntry> Controls(const CacheSpec& spa) {
+  std::vector<CompareEntry> entries;
+  for (const char* name : {"changed", "random", "age", "local"}) {
+    entries.push_back({With(spa, "identifier", name), "control", name});
+  }
+  return entries;
 }
 
 std::vector<CompareEntry> Entries(std::span<const CacheSpec> caches) {
@@ -125,7 +138,10 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
   }
   const bool answers = std::ranges::none_of(
       questions, [](const Question& question) { return question.expected.empty(); });
-  const double vanilla_speed = ScoreSamples("", runs[0].samples).tokens_per_second;
+  const double plain_speed = ScoreSamples("", runs[0].samples).tokens_per_second;
+  const auto dual = std::ranges::find(entries, "fast-dual", [](const CompareEntry& entry) {
+    return entry.cache.ToString();
+  });
   std::vector<CompareRow> rows;
   for (const Run& run : runs) {
     const Score score = ScoreSamples("", run.samples);
@@ -141,7 +157,7 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
     row.cache = run.entry->label;
     row.threshold = run.decode.threshold;
     row.tokens_per_second = score.tokens_per_second;
-    row.speedup = vanilla_speed > 0.0 ? score.tokens_per_second / vanilla_speed : 0.0;
+    row.speedup = plain_speed > 0.0 ? score.tokens_per_second / plain_speed : 0.0;
     row.ttft_ms = 1e3 * score.ttft_seconds;
     row.steps = score.steps;
     row.rows_fraction = score.rows_fraction;
@@ -150,6 +166,11 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
     if (answers) {
       row.accuracy = score.accuracy;
       row.standard_error = score.standard_error;
+      row.against_none = CountPairs(runs[run.baseline].samples, run.samples);
+      if (dual != entries.end()) {
+        const auto place = run.baseline + static_cast<size_t>(dual - entries.begin());
+        row.against_fast_dual = CountPairs(runs[place].samples, run.samples);
+      }
     }
   }
   return rows;
