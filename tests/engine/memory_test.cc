@@ -28,7 +28,9 @@ DecodeOptions Options(size_t gen_length = 32) {
 // Every cache as it comes, and SPA-Cache with everything that changes what it keeps.
 std::vector<CacheSpec> Specs() {
   std::vector<CacheSpec> specs;
-  for (const CacheInfo& info : Caches()) specs.push_back({.name = info.name, .options = {}});
+  for (const CacheInfo& info : Caches()) {
+    if (info.name != "block") specs.push_back({.name = info.name, .options = {}});  // keeps K and V
+  }
   const CacheInfo& spa = FindCache("spa");
   for (const std::string& identifier : FindOption(spa.options, "identifier")->choices) {
     for (const std::string& first : FindOption(spa.options, "first-layer")->choices) {

@@ -13,8 +13,9 @@ namespace {
 
 TEST(MemoryAccount, CountsStatesAndTheLargestWorkspace) {
   const auto work = [](size_t rows) { return WorkspaceBytes(TestEngine(), rows); };
-  const MemoryNeed wide{.state = 1000, .rows = 500}, deep{.state = work(400), .rows = 10};
-  MemoryAccount account(TestEngine(), work(510) + 5000);
+  const size_t limit = work(510) + 5000;
+  const MemoryNeed wide{.state = 1000, .rows = 500}, deep{.state = limit - work(10), .rows = 10};
+  MemoryAccount account(TestEngine(), limit);
   EXPECT_EQ(account.promised(), 0u);
   EXPECT_FALSE(account.Take(wide));
   EXPECT_FALSE(account.Fits(wide));
@@ -23,8 +24,8 @@ TEST(MemoryAccount, CountsStatesAndTheLargestWorkspace) {
   account.Return(wide);
   EXPECT_EQ(account.promised(), work(500)) << "the workspace is kept";
   EXPECT_TRUE(account.Take(deep)) << "and has to go";
-  EXPECT_EQ(account.promised(), work(400) + work(10));
-  EXPECT_TRUE(account.NeverFits({.state = work(510) + 5000, .rows = 1}));
+  EXPECT_EQ(account.promised(), limit);
+  EXPECT_TRUE(account.NeverFits({.state = limit, .rows = 1}));
 }
 
 TEST(ServerMemory, EveryClientIsAnsweredOrToldAndNothingIsOverpromised) {
