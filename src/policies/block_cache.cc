@@ -7,12 +7,12 @@ RowSet BlockPolicy::BeginStep(const StepInput& step) {
   if (refresh_ > 0 && step.step % refresh_ == 0) {
     begin = 0;
   } else if (step.step == 0) {
-    // Everything, but for whole blocks adopted from another sequence.
+    // Everything except whole blocks adopted from another sequence.
     const size_t length = step.block_end - step.block_begin;
     const size_t first = step.new_tokens.empty() ? begin : step.new_tokens[0];
     while (begin > first) begin -= std::min(begin, length);
   } else if (block_begin_ < begin && !step.changed.Between(block_begin_, begin).empty()) {
-    begin = block_begin_;  // its last tokens have not been seen yet
+    begin = block_begin_;  // its last tokens have not been computed yet
   }
   block_begin_ = step.block_begin;
   rows_ = step.visible.Between(begin, step.num_rows());

@@ -1,11 +1,11 @@
-// The cache of block diffusion, exact where attention is limited to the blocks up to a row's own:
-// once the tokens of a block are final, its keys and values are, too. A step computes its block; the
-// first step of a block also computes the one before once more, with its final tokens.
+// The cache of block diffusion, exact where a row sees no block after its own: once the tokens of a
+// block are final, so are its keys and values. A step computes its block; the first step of a block
+// also recomputes the block before, with its final tokens.
 //
 // Keeps per row and layer: K, V.
 // Costs per layer: the whole layer for the block; nothing to choose it.
-// The reference programs store a finished block in a pass of its own; together with the next block's
-// first pass it gives the same numbers.
+// The reference programs store a finished block in a pass of its own; fusing that pass with the first
+// one of the next block gives the same numbers.
 #pragma once
 
 #include "policies/registry.h"
@@ -23,7 +23,7 @@ class BlockPolicy : public CachePolicy {
   LayerPlan PlanLayer(LayerView&) override { return LayerPlan::Of(rows_); }
 
  private:
-  size_t refresh_;  // recompute everything every so many steps; 0: never
+  size_t refresh_;  // recompute everything every this many steps; 0: never
   size_t block_begin_ = 0;
   RowSet rows_;
 };

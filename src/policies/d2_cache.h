@@ -1,8 +1,8 @@
 // d2Cache (Accelerating Diffusion-Based LLMs via Dual Adaptive Caching, arXiv 2509.23094). After a
 // dense first step, each step recomputes the k open positions that are surest and have most
 // settled neighbours (certainty density), the rows just settled, and those of the rest that the
-// last step's attention rollout says matter most: as many as carry at most the share p. Never
-// refreshes anything else.
+// last step's attention rollout ranks highest: as many as together carry at most the share p. There
+// are no refreshes.
 //
 // Keeps per row and layer: K, V; of the last step the head-averaged attention weights.
 // Costs per layer: the whole layer for the chosen rows, and their weights times one vector.

@@ -26,7 +26,7 @@ namespace spa {
 enum class DkvShift { kRightNeighbour, kBoth, kOwn };
 
 struct DkvDecodeOptions {
-  size_t interval = 8;         // recompute all rows every so many steps; 4 with a logit shift
+  size_t interval = 8;         // recompute all rows every this many steps; 4 with a logit shift
   bool freeze_prompt = false;  // refreshes leave the prompt out; the authors' "prefill" (interval
                                // 1) and "PD" variants
   DkvShift shift = DkvShift::kRightNeighbour;
@@ -49,7 +49,7 @@ class DkvDecodePolicy : public OneSetPolicy {
 };
 
 struct DkvGreedyOptions {
-  size_t interval = 2;  // recompute all rows every so many steps of a block
+  size_t interval = 2;  // recompute all rows every this many steps of a block
   size_t window = 4;    // open rows recomputed around each row about to be settled
 };
 

@@ -75,7 +75,7 @@ bool ElasticPolicy::Testing(size_t layer) const {
 }
 
 LayerPlan ElasticPolicy::PlanLayer(LayerView& view) {
-  if (Testing(view.layer)) {  // while the caches are still those of the last step
+  if (Testing(view.layer)) {  // while keys and values are still the last step's
     old_weights_.resize(tracked_.size());
     view.pool->ParallelFor(tracked_.size(), [&](size_t i) {
       HeadWeights(view.kept_q.Row(tracked_[i]), num_heads_, *view.kv, known_, old_weights_[i]);

@@ -4,11 +4,11 @@
 //
 // Keeps per row and layer: K, V.
 // Costs per layer: the whole layer for the rows named above; nothing to choose them.
-// With a logit shift (Dream) the authors settle the block's first position in the block's first
-// step, whatever its confidence, because its logits come from the row before the block, which later
-// steps leave out. Here that row stays in the row set as long as its position is open, and the
-// decoder chooses freely. Their first release runs one more step when the block's first step
-// settled all of it; here the next block begins.
+// With a logit shift (Dream) the authors settle a block's first position in the block's first step,
+// whatever its confidence, because its logits come from the row before the block, which later steps
+// leave out. Here that row is recomputed while its position is open, so the decoder is free. Their
+// first release runs one more step when the first one settled the whole block; here the next block
+// begins.
 #pragma once
 
 #include "policies/registry.h"
@@ -18,7 +18,7 @@ namespace spa {
 
 struct FastOptions {
   bool dual = false;   // rows after the block are kept too
-  size_t refresh = 0;  // beyond the paper: recompute all rows every so many steps of a block
+  size_t refresh = 0;  // beyond the paper: recompute all rows every this many steps of a block
 };
 
 class FastPolicy : public OneSetPolicy {

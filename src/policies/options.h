@@ -27,8 +27,8 @@ CacheSpec ParseCacheSpec(std::string_view text);
 // A list of them, separated by commas.
 std::vector<CacheSpec> ParseCacheList(std::string_view text);
 
-// Reads the options of a spec one by one. Values were checked against the cache's table when the
-// reader was made; what is absent is decided by the policy, since it may depend on the model.
+// Reads the options of a spec one by one. Values are checked against the cache's table when the
+// reader is made; the policy supplies what is absent, since that may depend on the model.
 class OptionReader {
  public:
   // Throws Error for an option that is not in the table or a value that it does not take.
@@ -41,7 +41,7 @@ class OptionReader {
   size_t Choice(const std::string& key, size_t absent) const;  // an index of its choices
   std::string Text(const std::string& key, const std::string& absent) const;
 
-  // What is in force though no option says so, such as a stored profile.
+  // Records what is in force though no option says so, such as a stored profile.
   void Note(std::string text) { notes_.push_back(std::move(text)); }
   const std::vector<std::string>& notes() const { return notes_; }
 

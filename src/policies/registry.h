@@ -20,7 +20,7 @@ struct PolicyContext {
   const ModelFile* file = nullptr;
   const Weights* weights = nullptr;
   ThreadPool* pool = nullptr;
-  // Long preparations (singular proxies) report here: share done in [0, 1].
+  // Long preparations (singular proxies) report their progress here: share done in [0, 1].
   Progress progress;
   // Proxies of a model with more value weights than this are used if they are stored, but not
   // computed.
@@ -38,8 +38,8 @@ const std::vector<CacheInfo>& Caches();
 // Throws Error naming the caches that exist.
 const CacheInfo& FindCache(const std::string& name);
 
-// A cache made ready for a model: what was asked for, what makes its policies, and what exactly is
-// in force, in words that two runs can be compared by.
+// A cache prepared for a model: the request, the factory of its policies, and a description of
+// exactly what is in force, by which two runs can be compared.
 struct PreparedCache {
   CacheSpec spec;
   PolicyFactory make;

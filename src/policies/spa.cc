@@ -39,12 +39,12 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   if (refresh_) drift_left_behind_ = 0.0;
   size_t first = 0;
   if (step_ == 0) {
-    // Rows adopted from another sequence need nothing, unless their token is new.
+    // Rows adopted from another sequence are skipped, unless their token is new.
     if (!step.new_tokens.empty()) first = step.new_tokens[0];
   } else if (!full && options_.scope != Scope::kAll) {
     first = step.prompt_length;
   }
-  // With shifted logits the last prompt row predicts the first position: it must stay alive.
+  // With shifted logits the last prompt row predicts the first position, so it must stay live.
   if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
   const bool to_block = options_.scope == Scope::kReach && !refresh_;
   scope_ = step.visible.Between(first, to_block ? step.block_end : step.num_rows())
@@ -54,7 +54,7 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
 
 LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
   if (ByAttention(view.layer)) {
-    // Queries, keys and values of the first layer depend on their own token alone.
+    // In the first layer a row's query, key and value depend on its own token alone.
     const RowSet rows = view.layer == 0 ? scope_.Intersect(view.step->new_tokens) : scope_;
     LayerPlan plan{.k_rows = rows, .v_rows = rows, .out_rows = scope_, .live = scope_};
     plan.ask_after_attention = true;
@@ -100,7 +100,7 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
   for (const uint32_t row : step.never_computed) similarity[PlaceOf(row)] = -1.0f;
   std::vector<float> rank = Ranks(layer, step, similarity);
   size_t count = CountOf(layer, step);
-  // A block that begins was left alone until now: all of it is read.
+  // When a block begins, its rows have not been recomputed since the last refresh: take them all.
   const bool begins = options_.scope == Scope::kReach && step.step_in_block == 0;
   if (options_.focus || begins) {
     const size_t in_focus = MoveFocusFirst(step, rank);
@@ -108,7 +108,7 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
   }
   std::vector<uint32_t> places(scope_.size());
   std::iota(places.begin(), places.end(), 0u);
-  // Of equals the one that waited longest goes first.
+  // Ties go to the row that has waited longest.
   const auto key = [&](uint32_t place) {
     return std::tuple(rank[place], computed_[layer][scope_[place]], place);
   };
@@ -160,7 +160,7 @@ size_t SpaPolicy::CountOf(size_t layer, const StepInput& step) const {
                               ? step.visible.Between(step.prompt_length, step.num_rows()).size()
                               : scope_.size();
   size_t count = BudgetRows(options_.ratios[layer], num_rows);
-  // It is that of a step that settles one token.
+  // A step that follows several settled tokens gets as many budgets.
   if (options_.per_token) count *= std::max<size_t>(1, step.changed.size());
   return std::min(count, scope_.size());
 }
@@ -200,8 +200,8 @@ MatView<const float> SpaPolicy::Identify(LayerView& view) {
   };
   switch (options_.identifier) {
     case Identifier::kSingular:
-      // The cosine does not see the RMS norm's division, and its gain is in the projection: the
-      // rows are used as they are.
+      // No norm needed: the cosine ignores the RMS norm's division, and the projection includes its
+      // gain.
       return project(InputsInScope(view.x, *view.pool), model_->projections[view.layer], {});
     case Identifier::kValue:
       return view.Values(scope_);

@@ -4,7 +4,7 @@
 //
 // Keeps per row and layer: K, V, the update (or output) and the proxy.
 // Costs per layer: rank * model_dim per row in scope to identify, the whole layer for the budget.
-// Where the authors' code leaves their paper, both ways are options (spa_options.h).
+// Where the authors' code departs from their paper, both variants are options (spa_options.h).
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class SpaPolicy : public CachePolicy {
 
  private:
   size_t IdentifierWidth(const ModelConfig& config, size_t layer) const;
-  // Whether attention comes first and its output is what identifies the rows.
+  // Whether a layer attends first and identifies rows by their attention output.
   bool ByAttention(size_t layer) const;
   // Identifiers of the rows in scope, as they are now.   [scope, width]
   MatView<const float> Identify(LayerView& view);
@@ -47,17 +47,17 @@ class SpaPolicy : public CachePolicy {
                 ThreadPool& pool);
   RowSet Select(size_t layer, const StepInput& step, MatView<const float> now,
                 const Mat<float>& kept, ThreadPool& pool);
-  // How urgently each row in scope wants to be recomputed: lowest first, at most 1.
+  // The rank of each row in scope: lowest is recomputed first, at most 1.
   std::vector<float> Ranks(size_t layer, const StepInput& step,
                            std::span<const float> similarity) const;
   size_t CountOf(size_t layer, const StepInput& step) const;
-  // Puts the rows whose logits decide and those just changed in front; returns their number.
+  // Moves wanted and just changed rows to the front; returns their number.
   size_t MoveFocusFirst(const StepInput& step, std::vector<float>& rank) const;
   size_t PlaceOf(uint32_t row) const;  // in the scope
 
   std::shared_ptr<const SpaModel> model_;
   const SpaOptions& options_;
-  std::vector<std::vector<uint32_t>> computed_;  // per layer and row: its last recomputation's step
+  std::vector<std::vector<uint32_t>> computed_;  // per layer and row: last recomputed in this step
   RowSet scope_;
   bool refresh_ = false;            // this step recomputes the whole scope
   double drift_left_behind_ = 0.0;  // mean drift of rows not recomputed, summed since the refresh

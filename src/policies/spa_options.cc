@@ -12,8 +12,8 @@
 namespace spa {
 namespace {
 
-// What the presets differ in, column by column. The intervals and the floor of `reference` are those
-// of the authors' GSM8K scripts; their scripts for other tasks set other ones.
+// How the presets differ. The intervals and the floor of `reference` come from the authors' scripts
+// for GSM8K; those for other tasks use others.
 struct Preset {
   const char* name;
   Scope scope;
@@ -45,8 +45,8 @@ std::vector<double> ReadRatios(OptionReader& reader, const PolicyContext& contex
   const CacheDefaults& published = config.cache;
   const bool reference = preset.floor;
   constexpr double kLeast = 1e-4;
-  // A measured profile gives the shape of the bell. How much is spent stays the published peak: at
-  // the paper's tau a model that drifts little would get next to nothing.
+  // A measured profile gives the shape of the bell; its height stays the published peak. At the
+  // paper's tau a model that drifts little would get next to nothing.
   Budget budget = ChooseBudget(reader, *context.file, preset.stored_profile);
   const auto uniform = reader.OptionalNumber("rho");
   const double floor =
@@ -109,8 +109,8 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   return o;
 }
 
-// The rows are projected as they are: the cosine does not see the RMS norm's division, and its gain
-// goes into the projection.
+// Includes the norm's gain in the projection. Rows then need no norm: the cosine ignores the RMS
+// norm's division.
 PackedMatrix FoldGain(const Mat<float>& projection, const std::vector<float>& gain,
                       ThreadPool& pool) {
   Mat<float> folded(projection.rows(), projection.cols());

@@ -11,14 +11,14 @@
 
 namespace spa {
 
-// What tells that a row has drifted. The last four are controls: they look at no projection.
+// What shows that a row has drifted. The last four are controls: they look at no projection.
 enum class Identifier {
   kSingular,    // W_r x, a low-rank proxy of the value (the paper)
   kValue,
   kKey,
   kQuery,
   kAttnInput,
-  kAttnOutput,  // what attention makes of the row, before the output projection
+  kAttnOutput,  // the row's attention output, before the output projection
   kChanged,     // one bit: the input moved at all
   kRandom,
   kAge,         // waited longest
@@ -29,14 +29,14 @@ enum class Identifier {
 enum class Scope {
   kGen,    // the generated ones
   kAll,    // all
-  kReach,  // the generated ones up to the end of the block being decoded; later blocks wait as they
+  kReach,  // the generated ones up to the end of the block being decoded; later blocks stay as they
            // were at the last refresh
 };
 
-// How the rows of the first layer are chosen. Its input is the embeddings, which tell nothing: that
-// of an unchanged token does not move, but what attention makes of it does.
+// How the rows of the first layer are chosen. Its input is the embeddings, which are no help: that
+// of an unchanged token does not move, but its attention output does.
 enum class FirstLayer {
-  kAttention,  // by what attention made of them, with the largest budget of all layers
+  kAttention,  // by their attention output, with the largest budget of all layers
   kDense,      // all rows in scope
   kProxy,      // as in any other layer
 };
@@ -51,11 +51,11 @@ struct SpaOptions {
   bool overwrite_proxy = false;  // compare with the last step, not with the last recomputation
   bool full_kv = false;          // keys and values of every row in scope, not of recomputed ones
   size_t warmup = 0;             // steps after the first that recompute everything
-  size_t refresh_prompt = 0;     // recompute everything every so many steps; 0: never again
-  size_t refresh_gen = 0;        // recompute the scope every so many steps; 0: never
-  double refresh_drift = 0.0;    // recompute it when this much drift was left behind; 0: never
+  size_t refresh_prompt = 0;     // recompute everything every this many steps; 0: never again
+  size_t refresh_gen = 0;        // recompute the scope every this many steps; 0: never
+  double refresh_drift = 0.0;    // recompute the scope once this much drift has added up; 0: never
   bool focus = false;            // rows that are read and rows just settled go before others
-  bool per_token = false;        // the budget is that of a step that settles one token
+  bool per_token = false;        // a step that follows n settled tokens gets n budgets
 };
 
 std::vector<OptionInfo> SpaOptionTable();

@@ -57,7 +57,7 @@ Budget ChooseBudget(OptionReader& reader, const ModelFile& file, bool use_stored
       reader.Note(fmt::format("budget of {}", stored.filename().string()));
       return budget;
     } catch (const Error&) {
-      // A damaged file in the cache folder must not keep anybody from decoding.
+      // A damaged file in the cache folder must not prevent decoding.
     }
   }
   return PublishedBudget(file.config());

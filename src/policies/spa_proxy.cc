@@ -19,7 +19,7 @@ namespace {
 
 using RowMatrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// Up to this size the eigenvectors of W W^T or W^T W are computed outright (Dream's 512 value rows).
+// Up to this size the eigenvectors of W W^T or W^T W are computed outright (Dream has 512).
 constexpr size_t kExactSize = 512;
 // Rounds of subspace iteration. A random matrix is the worst case, its spectrum being flat; with a
 // block of twice the rank eight rounds bring its last singular value within 1% (spa_test.cc).
@@ -231,7 +231,7 @@ Proxies LoadOrComputeProxies(const ModelFile& file, size_t rank, ThreadPool& poo
     try {
       return ReadProxies(path, file, rank);
     } catch (const Error&) {
-      // Stale or damaged: made anew below.
+      // Stale or damaged: computed again below.
     }
   }
   Proxies proxies = ComputeProxies(file, rank, pool, progress);

@@ -1,6 +1,6 @@
 // Singular proxies: for every layer W_r = Lambda_r V_r^T from the truncated SVD of the value
-// projection, so that |W_r h| keeps the geometry of the values in r numbers. Computed once per model
-// and rank, kept in a file keyed by the model's fingerprint.
+// projection, so that |W_r h| keeps the geometry of the values in r numbers. Computed once per
+// model and rank, kept in a file keyed by the model's fingerprint.
 #pragma once
 
 #include <filesystem>
@@ -29,7 +29,7 @@ struct Proxies {
   std::vector<LayerProxy> layers;
 };
 
-// The rank of a value projection that leaves nothing out.
+// The full rank of the value projection.
 size_t MaxProxyRank(const ModelConfig& config);
 // LLaDA 128, Dream 32, for other widths the same share of the value width; never above the maximum.
 size_t DefaultProxyRank(const ModelConfig& config);

@@ -5,8 +5,8 @@
 
 namespace spa {
 
-// A cache that uses one row set in all layers of a step. The other rows live on only as the keys
-// and values of their last recomputation.
+// A cache that uses one row set in all layers of a step. The other rows are present only through
+// the keys and values of their last recomputation.
 class OneSetPolicy : public CachePolicy {
  public:
   RowSet BeginStep(const StepInput& step) final {

@@ -3,9 +3,9 @@
 // serves one sequence from its first step to its last. It is called from one thread, in the order
 // BeginStep, then PlanLayer (and AfterAttention, if asked for) for every layer, then EndStep.
 //
-// What no policy has to think of, because the transformer sees to it:
+// The transformer completes every plan, so no policy has to think of this:
 // - rows that were never computed are planned in every layer;
-// - rows whose logits are wanted are recomputed, unless they reuse an update or an output;
+// - wanted rows are recomputed, unless unplanned rows reuse an update or an output;
 // - in the last layer only rows whose logits are read matter;
 // - hidden rows (outside StepInput::visible) are neither planned nor attended to.
 #pragma once
@@ -36,8 +36,8 @@ enum class Reuse {
 
 // What SequenceState keeps of a sequence between steps for its policy.
 struct Keeps {
-  // Keys and values of every layer. False: every step stores all of them before it reads them, and
-  // one layer's store serves all layers.
+  // Keys and values of every layer. False: every step recomputes all of them before reading any, so
+  // all layers share one store.
   bool kv = true;
   Reuse reuse = Reuse::kNothing;
   // False: the rows read in the last layer are always recomputed, so nothing is kept there.
@@ -47,9 +47,9 @@ struct Keeps {
                             // starts again from the input it last had there
   // Not kept, but computed: head-averaged attention weights, shown to AfterAttention.
   bool attention = false;
-  // Only right where attention is limited to the blocks up to a row's own.
+  // The cache is only correct where a row sees no block after its own.
   bool needs_block_attention = false;
-  // Another sequence may start from what is kept of rows with the same tokens.
+  // Another sequence with the same first tokens may start from what is kept of them.
   bool warm_start = false;
 
   bool operator==(const Keeps&) const = default;
@@ -58,10 +58,10 @@ struct Keeps {
 // What a layer does with one sequence.
 struct LayerPlan {
   RowSet k_rows, v_rows;  // whose keys / values are projected and stored
-  RowSet out_rows;        // who runs attention and FFN
-  RowSet live;            // who goes on to the next layer, out_rows included
-  // Whose queries are projected, if not those of all out_rows: the others use the kept ones
-  // (Keeps::query_layers; out_rows is a range then).
+  RowSet out_rows;        // rows that run attention and FFN
+  RowSet live;            // rows that go on to the next layer, out_rows included
+  // Rows whose queries are projected, if not all out_rows: the others use their kept ones
+  // (Keeps::query_layers). out_rows must then be a range.
   std::optional<RowSet> q_rows = {};
   bool ask_after_attention = false;  // AfterAttention says which of the out_rows run the FFN
 
@@ -71,7 +71,7 @@ struct LayerPlan {
   }
 };
 
-// A layer as a policy sees it while planning, with the projections it may want to look at.
+// A layer as a policy sees it while planning, with projections on demand.
 class LayerView {
  public:
   virtual ~LayerView() = default;
@@ -83,9 +83,9 @@ class LayerView {
   const ModelConfig* config = nullptr;
   const LayerWeights* weights = nullptr;
   const KvCache* kv = nullptr;      // as the previous step left it
-  MatView<const float> kept_q;      // [num_rows, q_dim], likewise, if this layer keeps queries
-  // The policy's own memory of every row in this layer, kept and adopted with the rest of the
-  // state: empty until the policy sizes it.   [num_rows, any width]
+  MatView<const float> kept_q;      // [num_rows, q_dim], likewise, if the layer keeps queries
+  // What the policy itself remembers of every row in this layer. It is kept and adopted with the
+  // rest of the state; empty until the policy sizes it.   [num_rows, any width]
   Mat<float>* identifiers = nullptr;
   ThreadPool* pool = nullptr;
 
@@ -96,15 +96,15 @@ class LayerView {
   virtual MatView<const float> Values(const RowSet& rows) = 0;
 };
 
-// Attention of one layer as it has just been computed, before the output projection.
+// Attention of one layer, just computed, before the output projection.
 struct AttentionView {
   size_t layer = 0;
   const StepInput* step = nullptr;
   const RowSet* out_rows = nullptr;
   MatView<const float> q;             // [out_rows, q_dim], after RoPE
-  MatView<const float> kept_q;        // [num_rows, q_dim], these included, if the layer keeps them
-  MatView<const float> heads;         // [out_rows, q_dim], what attention made of them
-  MatView<const float> mean_weights;  // [out_rows, num_rows], averaged over heads (Keeps::attention)
+  MatView<const float> kept_q;        // [num_rows, q_dim], q included, if the layer keeps them
+  MatView<const float> heads;         // [out_rows, q_dim], the attention output of each head
+  MatView<const float> mean_weights;  // [out_rows, num_rows], mean over heads (Keeps::attention)
   const KvCache* kv = nullptr;
   Mat<float>* identifiers = nullptr;  // as in LayerView
   ThreadPool* pool = nullptr;
@@ -120,14 +120,14 @@ class CachePolicy {
   // Rows that enter the first layer.
   virtual RowSet BeginStep(const StepInput& step) = 0;
   virtual LayerPlan PlanLayer(LayerView& view) = 0;
-  // Called if the plan or Keeps::attention asks for it. The rows that run the rest of the layer, or
-  // nothing for all out_rows.
+  // Called if the plan or Keeps::attention asks for it. Returns the rows that run the rest of the
+  // layer; nothing means all out_rows.
   virtual std::optional<RowSet> AfterAttention(const AttentionView& /*view*/) { return {}; }
   // confidence[i] belongs to position positions[i].
   virtual void EndStep(std::span<const uint32_t> /*positions*/,
                        std::span<const float> /*confidence*/) {}
 
-  // Memory of the policy object's own state, beside what SequenceState keeps.
+  // Memory the policy object holds, beside what SequenceState keeps.
   virtual size_t bytes() const { return 0; }
   // What that and the identifiers of a sequence of so many rows will take, at most.
   virtual size_t BytesFor(const ModelConfig& /*config*/, size_t /*num_rows*/) const { return 0; }

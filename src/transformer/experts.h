@@ -1,6 +1,6 @@
 // The feed-forward network of a layer with experts. A router picks a few experts for each row; rows
-// are grouped by expert, so that each expert is one product over its rows and the weights of experts
-// that nobody chose are not read. A row's result does not depend on the rows beside it.
+// are grouped by expert, so that each expert is one product over its rows and the weights of unused
+// experts are not read. A row's result does not depend on the rows beside it.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace spa {
 
-// The experts a row passes, in ascending order, and what their outputs are multiplied by.
+// The experts each row is sent to, in ascending order, and the weights of their outputs.
 struct Routing {
   std::vector<uint32_t> experts;  // [rows, used]
   std::vector<float> weights;     // [rows, used]
@@ -28,7 +28,7 @@ Routing ChooseExperts(const ExpertConfig& config, MatView<const float> logits,
 
 class ExpertStep {
  public:
-  // y = what the layer's experts make of the normed rows x.   x, y: [rows, model_dim]
+  // y = the experts' output for the normed rows x.   x, y: [rows, model_dim]
   void Run(const ExpertConfig& config, const ExpertWeights& weights, MatView<const float> x,
            MatView<float> y, ThreadPool& pool);
 

@@ -23,7 +23,7 @@ bool AsksAfterAttention(const SequenceState& state, const LayerPlan& plan) {
   return plan.ask_after_attention || state.keeps().attention;
 }
 
-// Where the keys end that each of the rows sees.
+// For each row, one past the last key it sees.
 std::vector<uint32_t> KeyEnds(const SequenceState& state, const StepInput& input,
                               const RowSet& rows) {
   std::vector<uint32_t> ends;
@@ -37,7 +37,7 @@ std::vector<uint32_t> KeyEnds(const SequenceState& state, const StepInput& input
   return ends;
 }
 
-// The rows whose logits are read: those that are checked only if they are there.
+// The rows whose logits are read: all wanted ones, and the checked ones that are `there`.
 RowSet Reads(const StepInput& input, const RowSet& there) {
   if (input.checked.empty()) return input.wanted;
   return input.wanted.Union(input.checked.Intersect(there));
@@ -143,7 +143,7 @@ void LayerStep::CompletePlan(const SequenceStep& sequence, const RowSet& live, L
   }
   if (IsLastLayer()) {
     const RowSet reads = Reads(input, plan.live);
-    // Whoever looks at attention first is cut down afterwards (ChooseRows).
+    // A policy that chooses after attention is cut down there (Attend).
     if (!state.reuses(layer_) && !AsksAfterAttention(state, plan)) plan.out_rows = reads;
     plan.live = reads.Union(plan.out_rows);
   }
@@ -205,7 +205,7 @@ void LayerStep::PlaceHeads(const Stack& stack, const std::vector<float>& gain, M
 
 void LayerStep::RefreshKeysValues(std::span<const SequenceStep> batch) {
   Stack k_stack, v_stack;
-  // Values that a policy projected while planning are stored as they are.
+  // Values that a policy projected while planning are not projected again.
   const RowSet none;
   std::vector<bool> valued(batch.size());
   for (size_t s = 0; s < batch.size(); ++s) {
@@ -267,7 +267,7 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
       jobs.push_back(job);
       continue;
     }
-    // One at a time: the weights are large and looked at once.
+    // One sequence at a time: the weights are large, and used once.
     mean_weights_.Resize(count, state.num_rows());
     job.mean_weights = mean_weights_.View();
     spa::Attend({&job, 1}, config_.num_heads, pool_);

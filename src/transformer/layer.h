@@ -67,7 +67,7 @@ class LayerStep {
   // out = normed rows of `stack` times w; the rows must be among the normed ones.
   void Project(const Stack& stack, const PackedMatrix& w, const std::vector<float>& bias,
                Mat<float>& out);
-  // Norms the heads (gain: [head_dim]; empty: not) and rotates them.
+  // Norms the heads, unless `gain` is empty, and rotates them.   gain: [head_dim]
   void PlaceHeads(const Stack& stack, const std::vector<float>& gain, Mat<float>& rows);
 
   const ModelConfig& config_;
@@ -79,7 +79,7 @@ class LayerStep {
   size_t layer_ = 0;
   const LayerWeights* weights_ = nullptr;
   std::vector<LayerPlan> plans_;    // per sequence
-  std::vector<RowSet> in_rows_;     // per sequence: those whose q, k or v is projected
+  std::vector<RowSet> in_rows_;     // per sequence: rows whose q, k or v is projected
   std::vector<RowSet> valued_rows_; // per sequence: rows whose values a policy projected already
   std::vector<Mat<float>> valued_;  // per sequence: those values
 
@@ -101,7 +101,7 @@ class LayerStep {
   Activations gate_rows_;
   ExpertStep experts_;
   Mat<float> ffn_;                  // [out rows, model_dim]
-  Mat<float> view_normed_;          // [rows, model_dim], for a policy's look
+  Mat<float> view_normed_;          // [rows, model_dim], for LayerView::Normed
   Activations view_rows_;
 };
 

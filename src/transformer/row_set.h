@@ -1,5 +1,5 @@
-// A set of sequence rows: sorted, unique. Two index spaces meet in a sparse step - the row of the
-// sequence and the place in a gathered matrix; place i of a gathered matrix is always rows[i].
+// A set of sequence rows: sorted, unique. Two index spaces meet in a sparse step: a row of the
+// sequence, and a place in a gathered matrix. Place i of a gathered matrix always holds rows[i].
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class RowSet {
   RowSet Between(size_t begin, size_t end) const;
   // The rows at the given places: places of a gathered matrix -> rows of the sequence.
   RowSet At(std::span<const uint32_t> places) const;
-  // Where each row of `subset` stands in this set; every one of them must be in it.
+  // The place of each row of `subset` in this set, which must hold all of them.
   std::vector<uint32_t> PlacesOf(const RowSet& subset) const;
   bool Contains(size_t row) const;
   bool Includes(const RowSet& subset) const;

@@ -1,5 +1,5 @@
-// Everything the transformer remembers of one sequence between steps: what its policy asked to keep
-// (Keeps), layer by layer, and the policy itself.
+// Everything the transformer remembers about one sequence between steps: what its policy asked to
+// keep (Keeps), layer by layer, and the policy itself.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace spa {
 
 class SequenceState {
  public:
-  // `num_rows` is the longest the sequence may become; rows cost memory once they are visible.
+  // `num_rows` is the most the sequence may grow to; rows cost memory once they are visible.
   SequenceState(const ModelConfig& config, size_t num_rows, KvType kv_type,
                 std::unique_ptr<CachePolicy> policy);
 
   size_t num_rows() const { return num_rows_; }
   CachePolicy& policy() { return *policy_; }
-  // Who sees whom: the model's pattern unless another is set before the first step.
+  // Which rows see which: the model's pattern, unless another is set before the first step.
   const AttentionPattern& attention() const { return attention_; }
   void set_attention(const AttentionPattern& attention) { attention_ = attention; }
   const Keeps& keeps() const { return keeps_; }
@@ -50,15 +50,15 @@ class SequenceState {
   void Describe(StepInput& input);
   // 1 where a row is hidden in the current step; empty if none is.   [num_rows]
   std::span<const uint8_t> hidden() const { return hidden_; }
-  // The rows that enter a step: from now on they belong to these tokens.
+  // Records that these rows enter a step with these tokens.
   void Enter(const RowSet& rows, std::span<const TokenId> ids);
   // Forgets that rows were computed, as when tokens are inserted before them.
   void Forget(const RowSet& rows);
 
-  // Warm start: takes what is kept of rows [0, num_rows) from a sequence under the same policy and
-  // options that begins with the same tokens. In a bidirectional model those states also depend on
-  // what follows, so this is an approximation, of the same kind as keeping prompt rows between
-  // refreshes. False (and nothing changed) if the policy does not offer it or the donor never ran.
+  // Warm start: copies what is kept of rows [0, num_rows) from a sequence that begins with the same
+  // tokens and has the same policy and options. In a bidirectional model those states also depend
+  // on what follows, so this is an approximation, like keeping prompt rows between refreshes.
+  // Returns false and changes nothing if the policy does not allow it or the donor never ran.
   bool AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPool& pool);
 
   // Rows that ran attention and FFN, summed over steps and layers, and what a dense pass over all

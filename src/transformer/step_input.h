@@ -1,5 +1,5 @@
-// What one step of a sequence is about: its tokens, which rows take part, whose logits are read.
-// The decoder fills it in; the transformer adds what only the sequence's state knows.
+// The input of one step of one sequence: its tokens, the rows that take part, the rows whose logits
+// are read. The decoder fills it in; the transformer adds what only the sequence's state knows.
 #pragma once
 
 #include <cstddef>
@@ -22,18 +22,20 @@ struct StepInput {
   size_t step_in_block = 0;
   // A position is predicted by the row this many places before it (Dream: 1).
   size_t shift = 0;
-  // Rows that take part: queries see only these keys. "All rows" of a cache means all of these.
+  // Rows that take part: queries see only these keys. A cache that recomputes "all rows" means
+  // these.
   RowSet visible = {};
   // Positions whose token differs from the one they had in the previous step: settled, edited or
   // opened again.
   RowSet changed = {};
   RowSet wanted = {};   // rows whose logits decide what is settled
-  RowSet checked = {};  // rows whose logits are read only to verify settled positions, if they are there
+  // Rows whose logits verify settled positions; read only if the row reaches the last layer.
+  RowSet checked = {};
 
   // Set by the transformer:
   RowSet never_computed = {};  // visible rows without keys and values: planned in every layer
-  RowSet new_tokens = {}; // visible rows whose token is not the one they last ran with (these
-                          // include never_computed)
+  // Visible rows whose token is not the one they last ran with, never_computed included.
+  RowSet new_tokens = {};
 
   size_t num_rows() const { return ids.size(); }  // room for rows, visible or not
   size_t end() const { return visible.empty() ? 0 : visible[visible.size() - 1] + 1; }

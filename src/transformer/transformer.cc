@@ -6,8 +6,8 @@
 namespace spa {
 namespace {
 
-// Logits are made and consumed this many rows at a time: enough for the matmul to be efficient,
-// 32 MB for LLaDA's vocabulary where 256 rows would take 130.
+// Logits are computed and consumed this many rows at a time: enough for an efficient matmul, and
+// 32 MB for LLaDA's vocabulary, where 256 rows would take 130 MB.
 constexpr size_t kLogitRows = 64;
 
 }  // namespace

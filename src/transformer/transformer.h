@@ -27,8 +27,8 @@ struct SequenceStep {
   StepInput input;
 };
 
-// Receives the logits of a row of batch[sequence]: every wanted one, and the checked ones that were
-// there. Called once per row, from any thread of the pool, several at a time.
+// Receives the logits of a row of batch[sequence]: every wanted row, and the checked rows that
+// reached the last layer. Called once per row, concurrently from the threads of the pool.
 // logits: [vocab_rows], may be overwritten
 using LogitSink = std::function<void(size_t sequence, uint32_t row, std::span<float> logits)>;
 
@@ -38,7 +38,7 @@ class Transformer {
   Transformer(const ModelConfig& config, const Weights& weights, ThreadPool& pool);
   ~Transformer();
 
-  // Fills in what the inputs lack (StepInput).
+  // Also fills in the part of StepInput that the transformer sets.
   void Step(std::span<SequenceStep> batch, const LogitSink& sink);
 
   // What a step over so many rows, of all its sequences together, works in, at most: kept for the
@@ -60,7 +60,7 @@ class Transformer {
   ThreadPool& pool_;
   RopeTable rope_;  // grows with the longest sequence seen
   PhaseClock clock_;
-  std::unique_ptr<LayerStep> layer_;  // one, with its workspace, runs them all
+  std::unique_ptr<LayerStep> layer_;  // one object, with its workspace, runs all layers
   Mat<float> final_;              // [wanted rows of the batch, model_dim]
   Mat<float> logits_;             // [kLogitRows, vocab_rows]
   Activations final_rows_;
