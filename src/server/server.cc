@@ -205,8 +205,11 @@ void Server::AddRoutes() {
                    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
                    "img-src data:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'");
     out.set_header("X-Content-Type-Options", "nosniff");
-    const std::string_view page = EmbeddedPage();
-    out.set_content(page.data(), page.size(), "text/html; charset=utf-8");
+    // By a provider, or the library would compress the page anew for each browser: seconds.
+    out.set_content_provider(EmbeddedPage().size(), "text/html; charset=utf-8",
+                             [](size_t offset, size_t length, httplib::DataSink& sink) {
+                               return sink.write(EmbeddedPage().data() + offset, length);
+                             });
   });
   for (const char* path : {"/health", "/v1/health"}) {
     get(path, [this](const Request&, Response& out) {
