@@ -24,13 +24,48 @@ struct Preset {
   bool stored_profile;                       // the budget `spa profile` stored is used
 };
 constexpr Preset kPresets[] = {
-    // name       scope          first layer             overwr kv     focus  token  prompt gen
-    {"default",   Scope::kReach, FirstLayer::kAttention, false, false, true,  true,  true,  false,
-     false, false, true},
-    {"paper",     Scope::kAll,   FirstLayer::kProxy,     false, false, false, false, false, false,
-     false, false, false},
-    {"reference", Scope::kGen,   FirstLayer::kDense,     true,  true,  false, false, true,  true,
-     true,  true,  false},
+    {
+        .name = "default",
+        .scope = Scope::kReach,
+        .first_layer = FirstLayer::kAttention,
+        .overwrite_proxy = false,
+        .full_kv = false,
+        .focus = true,
+        .per_token = true,
+        .refresh_prompt = true,
+        .refresh_gen = false,
+        .warmup = false,
+        .floor = false,
+        .stored_profile = true,
+    },
+    {
+        .name = "paper",
+        .scope = Scope::kAll,
+        .first_layer = FirstLayer::kProxy,
+        .overwrite_proxy = false,
+        .full_kv = false,
+        .focus = false,
+        .per_token = false,
+        .refresh_prompt = false,
+        .refresh_gen = false,
+        .warmup = false,
+        .floor = false,
+        .stored_profile = false,
+    },
+    {
+        .name = "reference",
+        .scope = Scope::kGen,
+        .first_layer = FirstLayer::kDense,
+        .overwrite_proxy = true,
+        .full_kv = true,
+        .focus = false,
+        .per_token = false,
+        .refresh_prompt = true,
+        .refresh_gen = true,
+        .warmup = true,
+        .floor = true,
+        .stored_profile = false,
+    },
 };
 
 template <typename T>

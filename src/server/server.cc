@@ -25,8 +25,11 @@ void SendPage(httplib::Response& out) {
                  "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
                  "img-src data:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'");
   out.set_header("X-Content-Type-Options", "nosniff");
-  const std::string_view page = EmbeddedPage();
-  out.set_content(page.data(), page.size(), "text/html; charset=utf-8");
+  // By a provider, or the library would compress the page anew for each browser: seconds.
+  out.set_content_provider(EmbeddedPage().size(), "text/html; charset=utf-8",
+                           [](size_t offset, size_t length, httplib::DataSink& sink) {
+                             return sink.write(EmbeddedPage().data() + offset, length);
+                           });
 }
 
 // Names from a request for the head of its answer, where not every character is safe.
