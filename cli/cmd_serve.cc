@@ -91,9 +91,10 @@ void Run(Flags flags) {
 
   const auto engine = flags.model.Load();
   if (options.model_id.empty()) {
-    options.model_id = flags.model.model.empty()
-                           ? "minillada"
-                           : std::filesystem::path(flags.model.model).lexically_normal().stem().string();
+    options.model_id =
+        flags.model.model.empty()
+            ? "minillada"
+            : std::filesystem::path(flags.model.model).lexically_normal().stem().string();
   }
   options.cache = flags.cache.Spec(*engine);
   options.examples = Examples(flags);
@@ -123,8 +124,7 @@ void Run(Flags flags) {
                         options.model_id, v6 ? "[" + options.host + "]" : options.host,
                         server.port(), options.cache.ToString()));
   WaitForSignal(signals);
-  PrintStderr("spa: finishing what runs, {:.0f} s at most; once more ends at once\n",
-             flags.grace);
+  PrintStderr("spa: finishing what runs, {:.0f} s at most; once more ends at once\n", flags.grace);
   std::thread([signals] {
     WaitForSignal(signals);
     _exit(130);
@@ -138,43 +138,51 @@ void AddServe(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   Command command = line.Add("serve", "OpenAI-compatible server with a web page");
   ServerOptions& server = flags->server;
-  command.Add("--host", server.host, "Address to listen on (default 127.0.0.1)")
-      .Type("ADDR");
+  command.Add("--host", server.host, "Address to listen on (default 127.0.0.1)").Type("ADDR");
   command.Add("--port", server.port, "Port (default 8080; 0: any free one)")
-      .Between(0, 65535).Type("N");
-  command.Add("--model-name", server.model_id, "Name of the model in the API")
-      .Type("NAME");
-  command.Add("--parallel", server.scheduler.parallel,
-              "Answers computed together (default 4)")
-      .Between(1, 256).Type("N");
-  command.Add("--queue", server.scheduler.queue,
-              "Answers that may wait; more get 429 (default 64)")
-      .Between(1, 4096).Type("N");
-  command.Add("--max-tokens", server.limits.max_tokens,
-              "Longest answer a request may ask for (default: the context)")
-      .Positive().Type("N");
-  command.Add("--max-prompt", server.limits.max_prompt_tokens,
-              "Longest prompt in tokens (default: the context)")
-      .Positive().Type("N");
-  command.Add("--memory", flags->memory,
-              "Memory the server may take, the model included: 2G (default: what is left)")
+      .Between(0, 65535)
+      .Type("N");
+  command.Add("--model-name", server.model_id, "Name of the model in the API").Type("NAME");
+  command.Add("--parallel", server.scheduler.parallel, "Answers computed together (default 4)")
+      .Between(1, 256)
+      .Type("N");
+  command.Add("--queue", server.scheduler.queue, "Answers that may wait; more get 429 (default 64)")
+      .Between(1, 4096)
+      .Type("N");
+  command
+      .Add("--max-tokens", server.limits.max_tokens,
+           "Longest answer a request may ask for (default: the context)")
+      .Positive()
+      .Type("N");
+  command
+      .Add("--max-prompt", server.limits.max_prompt_tokens,
+           "Longest prompt in tokens (default: the context)")
+      .Positive()
+      .Type("N");
+  command
+      .Add("--memory", flags->memory,
+           "Memory the server may take, the model included: 2G (default: what is left)")
       .Type("BYTES");
   command.Add("--lenient", server.limits.lenient,
               "Ignore unknown fields of requests, and name them in a header");
-  command.Add("--request-time", flags->request_time,
-              "Seconds a request may take, waiting included (default: no limit)")
-      .Between(0.0, 1e6).Type("S");
-  command.Add("--grace", flags->grace,
-              "Seconds running requests get when the server is told to end (default 10)")
-      .Between(0.0, 1e5).Type("S");
-  command.Add("--api-key", flags->key,
-              "Key clients must send (also: the environment's SPA_API_KEY)")
+  command
+      .Add("--request-time", flags->request_time,
+           "Seconds a request may take, waiting included (default: no limit)")
+      .Between(0.0, 1e6)
+      .Type("S");
+  command
+      .Add("--grace", flags->grace,
+           "Seconds running requests get when the server is told to end (default 10)")
+      .Between(0.0, 1e5)
+      .Type("S");
+  command
+      .Add("--api-key", flags->key, "Key clients must send (also: the environment's SPA_API_KEY)")
       .Type("KEY");
-  command.Add("--api-key-file", flags->key_file, "File with one key per line")
-      .Type("FILE");
+  command.Add("--api-key-file", flags->key_file, "File with one key per line").Type("FILE");
   command.Add("--no-key", flags->no_key, "Listen on a public address without a key");
-  command.Add("--cors-origin", server.origins,
-              "Web origin that may call the API, may be repeated; * for all")
+  command
+      .Add("--cors-origin", server.origins,
+           "Web origin that may call the API, may be repeated; * for all")
       .Type("URL");
   command.Add("--quiet", flags->quiet, "No line per request on stderr");
   flags->model.Add(command);

@@ -6,15 +6,16 @@
 namespace spa {
 namespace {
 
-// The largest block up to the usual one that divides the length. Much smaller ones would decode from
-// left to right, a larger one is another way to decode.
+// The largest block up to the usual one that divides the length. Much smaller ones would decode
+// from left to right, a larger one is another way to decode.
 size_t BlockOf(size_t length, size_t usual) {
   if (length <= usual) return length;
   for (size_t block = usual; 2 * block >= usual; --block) {
     if (length % block == 0) return block;
   }
-  throw Error("a length of {} cannot be cut into blocks of about {}: take {}, or give --block-length",
-              length, usual, (length + usual - 1) / usual * usual);
+  throw Error(
+      "a length of {} cannot be cut into blocks of about {}: take {}, or give --block-length",
+      length, usual, (length + usual - 1) / usual * usual);
 }
 
 }  // namespace

@@ -111,8 +111,7 @@ void CheckMemory(Engine& engine, size_t prompt_tokens, const DecodeOptions& opti
     ways.push_back(fmt::format("at most {} tokens of prompt and answer", fit));
   }
   throw Error("{} tokens of prompt and answer need {} with the cache {}, and {} is left; {}", rows,
-              FormatBytes(TotalBytes(engine, need)), cache.spec.ToString(),
-              FormatBytes(available),
+              FormatBytes(TotalBytes(engine, need)), cache.spec.ToString(), FormatBytes(available),
               ways.empty() ? "nothing smaller would fit"
                            : fmt::format("it would fit with {}", fmt::join(ways, ", or ")));
 }
@@ -131,10 +130,10 @@ size_t AvailableMemory(const std::filesystem::path& proc, const std::filesystem:
     // A group is bound by those above it as well.
     for (auto path = std::filesystem::path(line.substr(second + 1)).relative_path();;
          path = path.parent_path()) {
-      left = std::min(left, v2 ? LeftIn(root / path, "memory.max", "memory.current",
-                                        "inactive_file")
-                               : LeftIn(root / path, "memory.limit_in_bytes",
-                                        "memory.usage_in_bytes", "total_inactive_file"));
+      left =
+          std::min(left, v2 ? LeftIn(root / path, "memory.max", "memory.current", "inactive_file")
+                            : LeftIn(root / path, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                     "total_inactive_file"));
       if (path.empty()) break;
     }
   }

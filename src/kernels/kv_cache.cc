@@ -111,8 +111,9 @@ KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType t
   if (store_->padded_rows != num_rows) {
     const size_t panel_bytes = kPanelWidth * head_dim * store_->ElementBytes();
     for (size_t head = 0; head < num_kv_heads; ++head) {
-      std::memset(store_->keys.data() + store_->KeyPanel(head, num_rows, 0) * store_->ElementBytes(),
-                  0, panel_bytes);
+      std::memset(
+          store_->keys.data() + store_->KeyPanel(head, num_rows, 0) * store_->ElementBytes(), 0,
+          panel_bytes);
     }
   }
   if (store_->padded_dim != head_dim) store_->values.Fill(std::byte{0});

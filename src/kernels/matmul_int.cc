@@ -396,8 +396,7 @@ template <class Arithmetic, bool kNibbles, bool kHasMin>
 struct Groups {
   template <size_t kRows>
   static HWY_NOINLINE void Add(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
-                               size_t num_groups, Prefetch::Lines next,
-                               float* HWY_RESTRICT acc) {
+                               size_t num_groups, Prefetch::Lines next, float* HWY_RESTRICT acc) {
     using Sum = typename Arithmetic::Sum;
     const uint8_t* HWY_RESTRICT values = w.values;
     for (size_t g = 0; g < num_groups; ++g, a += kTileRows) {

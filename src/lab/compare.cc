@@ -121,27 +121,28 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
     const size_t count = std::min(options.batch, prompts.size() - first);
     for (Run& run : runs) {
       if (progress) {
-        progress(run.entry->label, static_cast<double>(done) /
-                                       static_cast<double>(prompts.size() * runs.size()));
+        progress(run.entry->label,
+                 static_cast<double>(done) / static_cast<double>(prompts.size() * runs.size()));
       }
-      RunAll(engine, count, options.batch,
-             [&](size_t index) { return GenerationRequest{prompts[first + index], run.decode, run.cache}; },
-             [&](size_t index, Generation& generation) {
-               Sample sample = SampleOf(engine, generation);
-               const auto answer = grader.Extract(sample.text);
-               sample.correct =
-                   answer && grader.Correct(*answer, questions[first + index].expected);
-               run.samples[first + index] = std::move(sample);
-             });
+      RunAll(
+          engine, count, options.batch,
+          [&](size_t index) {
+            return GenerationRequest{prompts[first + index], run.decode, run.cache};
+          },
+          [&](size_t index, Generation& generation) {
+            Sample sample = SampleOf(engine, generation);
+            const auto answer = grader.Extract(sample.text);
+            sample.correct = answer && grader.Correct(*answer, questions[first + index].expected);
+            run.samples[first + index] = std::move(sample);
+          });
       done += count;
     }
   }
   const bool answers = std::ranges::none_of(
       questions, [](const Question& question) { return question.expected.empty(); });
   const double plain_speed = ScoreSamples("", runs[0].samples).tokens_per_second;
-  const auto dual = std::ranges::find(entries, "fast-dual", [](const CompareEntry& entry) {
-    return entry.cache.ToString();
-  });
+  const auto dual = std::ranges::find(
+      entries, "fast-dual", [](const CompareEntry& entry) { return entry.cache.ToString(); });
   std::vector<CompareRow> rows;
   for (const Run& run : runs) {
     const Score score = ScoreSamples("", run.samples);
@@ -225,17 +226,16 @@ std::string CompareReport(std::span<const CompareRow> rows, const std::string& m
       "rows computed", [](const CompareRow& row, Json& point) { point["y"] = row.rows_fraction; }));
   Json table = Json::array();
   for (const CompareRow& row : rows) {
-    table.push_back({name(row),
-                     row.threshold ? fmt::format("parallel {:.2g}", *row.threshold) : "plain",
-                     fmt::format("{:.1f}", row.tokens_per_second),
-                     fmt::format("{:.2f}x", row.speedup), fmt::format("{:.1f}", row.ttft_ms),
-                     fmt::format("{:.1f}", row.steps),
-                     fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
-                     fmt::format("{:.1f}%", 100.0 * row.agreement),
-                     row.accuracy ? fmt::format("{:.1f}% \u00b1 {:.1f}", 100.0 * *row.accuracy,
-                                                100.0 * *row.standard_error)
-                                  : "",
-                     fmt::format("{:.2f}", 1e-6 * static_cast<double>(row.memory_bytes))});
+    table.push_back(
+        {name(row), row.threshold ? fmt::format("parallel {:.2g}", *row.threshold) : "plain",
+         fmt::format("{:.1f}", row.tokens_per_second), fmt::format("{:.2f}x", row.speedup),
+         fmt::format("{:.1f}", row.ttft_ms), fmt::format("{:.1f}", row.steps),
+         fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
+         fmt::format("{:.1f}%", 100.0 * row.agreement),
+         row.accuracy ? fmt::format("{:.1f}% \u00b1 {:.1f}", 100.0 * *row.accuracy,
+                                    100.0 * *row.standard_error)
+                      : "",
+         fmt::format("{:.2f}", 1e-6 * static_cast<double>(row.memory_bytes))});
   }
   sections.push_back({{"title", "Numbers"},
                       {"table",

@@ -4,8 +4,8 @@
 //
 // Keeps per row and layer: K, V.
 // Costs per layer: the whole layer for the block; nothing to choose it.
-// The reference programs store a finished block in a pass of its own; fusing that pass with the first
-// one of the next block gives the same numbers.
+// The reference programs store a finished block in a pass of its own; fusing that pass with the
+// first one of the next block gives the same numbers.
 #pragma once
 
 #include "policies/registry.h"
@@ -17,8 +17,9 @@ class BlockPolicy : public CachePolicy {
  public:
   explicit BlockPolicy(size_t refresh) : refresh_(refresh) {}
 
-  Keeps keeps() const override { return {.needs_block_attention = refresh_ != 1,
-                                         .warm_start = true}; }
+  Keeps keeps() const override {
+    return {.needs_block_attention = refresh_ != 1, .warm_start = true};
+  }
   RowSet BeginStep(const StepInput& step) override;
   LayerPlan PlanLayer(LayerView&) override { return LayerPlan::Of(rows_); }
 

@@ -19,11 +19,11 @@
 namespace spa {
 
 struct D2Options {
-  double p = 0.1;        // share of the rollout importance
-  size_t k = 32;         // open positions
-  double sigma = 10.0;   // width of the density's kernel; 0: no density
-  size_t inflate = 0;    // gaps between chosen rows up to this long are filled
-  bool compat = false;   // remember only the first confidence of a position
+  double p = 0.1;       // share of the rollout importance
+  size_t k = 32;        // open positions
+  double sigma = 10.0;  // width of the density's kernel; 0: no density
+  size_t inflate = 0;   // gaps between chosen rows up to this long are filled
+  bool compat = false;  // remember only the first confidence of a position
 };
 
 class D2Policy : public OneSetPolicy {

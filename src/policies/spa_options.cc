@@ -84,16 +84,13 @@ std::vector<double> ReadRatios(OptionReader& reader, const PolicyContext& contex
   // paper's tau a model that drifts little would get next to nothing.
   Budget budget = ChooseBudget(reader, *context.file, preset.stored_profile);
   const auto uniform = reader.OptionalNumber("rho");
-  const double floor =
-      reader.Number("rho-min", reference ? published.spa_floor_ratio : 0.0);
+  const double floor = reader.Number("rho-min", reference ? published.spa_floor_ratio : 0.0);
   // The authors' Dream scripts scale the published peak of 0.30 to 0.25.
-  const double peak = reader.Number(
-      "rho-peak", reference ? 0.25 : PublishedBudget(config).peak_ratio);
+  const double peak =
+      reader.Number("rho-peak", reference ? 0.25 : PublishedBudget(config).peak_ratio);
   const double scale = peak / budget.peak_ratio;  // the edges follow the peak unless given
-  budget.first_ratio =
-      reader.Number("rho-first", std::max(kLeast, budget.first_ratio * scale));
-  budget.last_ratio =
-      reader.Number("rho-last", std::max(kLeast, budget.last_ratio * scale));
+  budget.first_ratio = reader.Number("rho-first", std::max(kLeast, budget.first_ratio * scale));
+  budget.last_ratio = reader.Number("rho-last", std::max(kLeast, budget.last_ratio * scale));
   if (reference && !config.spa_budget && reader.Text("profile", "").empty()) {
     budget.peak_layer = published.spa_reference_peak_depth * static_cast<double>(config.num_layers);
   }
@@ -137,8 +134,7 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   o.warmup = preset.warmup ? published.spa_reference_warmup : 0;
   o.refresh_prompt =
       reader.Count("refresh-prompt", preset.refresh_prompt ? published.spa_prompt_interval : 0);
-  o.refresh_gen =
-      reader.Count("refresh-gen", preset.refresh_gen ? published.spa_gen_interval : 0);
+  o.refresh_gen = reader.Count("refresh-gen", preset.refresh_gen ? published.spa_gen_interval : 0);
   o.refresh_drift = reader.Number("refresh-drift", 0.0);
   o.ratios = ReadRatios(reader, context, preset, o.first_layer);
   return o;
@@ -173,8 +169,7 @@ std::vector<OptionInfo> SpaOptionTable() {
       OptionInfo::Choice("identifier",
                          {"singular", "value", "key", "query", "attn-input", "attn-output",
                           "changed", "random", "age", "local"},
-                         "singular",
-                         "What tells that a row drifted; the last four are controls"),
+                         "singular", "What tells that a row drifted; the last four are controls"),
       OptionInfo::Count("rank", 1, 1 << 16, "by model", "Rank of the singular proxy"),
       OptionInfo::Number("rho", kLeast, 1, "the bell", "The same budget in every layer"),
       OptionInfo::Number("rho-peak", kLeast, 1, "by model", "Budget of the peak layer"),
@@ -212,8 +207,10 @@ std::shared_ptr<const SpaModel> PrepareSpa(OptionReader& reader, const PolicyCon
   const size_t rank = model->options.rank;
   if (config.num_layers * config.kv_dim() * config.model_dim > context.max_proxy_weights &&
       !FileExists(ProxyPath(*context.file, rank))) {
-    throw Error("the singular proxies of rank {} would have to be computed first: "
-                "`spa proxy --rank {}` does it", rank, rank);
+    throw Error(
+        "the singular proxies of rank {} would have to be computed first: "
+        "`spa proxy --rank {}` does it",
+        rank, rank);
   }
   const Proxies proxies =
       LoadOrComputeProxies(*context.file, rank, *context.pool, [&](double share) {
@@ -221,8 +218,7 @@ std::shared_ptr<const SpaModel> PrepareSpa(OptionReader& reader, const PolicyCon
       });
   for (size_t layer = 0; layer < config.num_layers; ++layer) {
     model->projections.push_back(FoldGain(proxies.layers[layer].projection,
-                                          context.weights->layers[layer].attn_norm,
-                                          *context.pool));
+                                          context.weights->layers[layer].attn_norm, *context.pool));
   }
   return model;
 }

@@ -27,8 +27,8 @@ void ReadLengths(JsonFields& fields, const DecodeOptions& standard, size_t room,
   read->clamped = (first || second) && read->max_tokens < asked;
   if (block == 0) block = read->max_tokens;
   if (asked_block && block > read->max_tokens) {
-    Refuse("block_length", fmt::format("'block_length' is more than the answer's {} tokens",
-                                       read->max_tokens));
+    Refuse("block_length",
+           fmt::format("'block_length' is more than the answer's {} tokens", read->max_tokens));
   }
   const size_t gen_length = (read->max_tokens + block - 1) / block * block;
   choices->Set("gen-length", fmt::format("{}", gen_length));

@@ -65,10 +65,18 @@ CacheSpec ReadCache(JsonFields& fields, const CacheSpec& standard) {
 }
 
 // Fields of this and other servers' APIs that say nothing about the answer.
-constexpr const char* kInformative[] = {
-    "user",      "metadata",   "store",            "service_tier",           "safety_identifier",
-    "priority",  "request_id", "prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls",
-    "verbosity", "reasoning_effort"};
+constexpr const char* kInformative[] = {"user",
+                                        "metadata",
+                                        "store",
+                                        "service_tier",
+                                        "safety_identifier",
+                                        "priority",
+                                        "request_id",
+                                        "prompt_cache_key",
+                                        "prompt_cache_retention",
+                                        "parallel_tool_calls",
+                                        "verbosity",
+                                        "reasoning_effort"};
 
 // Fields that this server has only in the form that changes nothing. Clients send them unasked.
 void RefuseUnsupported(JsonFields& fields) {
@@ -126,7 +134,8 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
   }
   GenerationTask task;
   task.frames = fields.Bool("stream_diffusion").value_or(false);
-  if (task.frames && !request.stream) Refuse("stream_diffusion", "'stream_diffusion' needs 'stream'");
+  if (task.frames && !request.stream)
+    Refuse("stream_diffusion", "'stream_diffusion' needs 'stream'");
   task.stops = ReadStops(fields);
   task.cache = ReadCache(fields, default_cache);
   const size_t n = fields.Count("n", 1, limits.max_prompts).value_or(1);
@@ -159,12 +168,14 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
     Refuse("n", fmt::format("one request may ask for {} answers at most", limits.max_prompts));
   }
   for (const std::vector<TokenId>& prompt : prompts) {
-    if (prompt.empty()) Refuse(route == Route::kChat ? "messages" : "prompt", "the prompt is empty");
+    if (prompt.empty())
+      Refuse(route == Route::kChat ? "messages" : "prompt", "the prompt is empty");
     for (size_t i = 0; i < n; ++i) {
       request.tasks.push_back(task);
       request.tasks.back().prompt = prompt;
       // Several answers to one prompt differ, and from those of the next seed.
-      if (i > 0) request.tasks.back().decode.seed = RandomStream(task.decode.seed, i, 0).Bits(0) >> 11;
+      if (i > 0)
+        request.tasks.back().decode.seed = RandomStream(task.decode.seed, i, 0).Bits(0) >> 11;
     }
   }
   return request;
@@ -175,10 +186,10 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
 void CheckModel(JsonFields& fields, const std::string& model_id) {
   const auto model = fields.Text("model");
   if (!model || model->empty() || *model == model_id) return;
-  throw ApiError(404, "invalid_request_error",
-                 fmt::format("the model '{}' does not exist; this server has '{}'", *model,
-                             model_id),
-                 "model", "model_not_found");
+  throw ApiError(
+      404, "invalid_request_error",
+      fmt::format("the model '{}' does not exist; this server has '{}'", *model, model_id), "model",
+      "model_not_found");
 }
 
 ApiRequest ParseApiRequest(Route route, std::string_view body, const Engine& engine,

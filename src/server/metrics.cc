@@ -15,8 +15,7 @@ void Head(const char* name, const char* type, const char* help, std::string* out
                  type);
 }
 
-void Value(const char* name, const char* type, const char* help, uint64_t value,
-           std::string* out) {
+void Value(const char* name, const char* type, const char* help, uint64_t value, std::string* out) {
   Head(name, type, help, out);
   fmt::format_to(std::back_inserter(*out), "dlm_{} {}\n", name, value);
 }
@@ -139,8 +138,7 @@ std::string Metrics::Text() const {
         &out);
   Value("memory_promised_peak_bytes", "gauge", "The most that was promised at a time",
         most_promised_, &out);
-  Value("memory_waits_total", "counter", "Generations that waited for memory", memory_waits_,
-        &out);
+  Value("memory_waits_total", "counter", "Generations that waited for memory", memory_waits_, &out);
   Value("memory_refused_total", "counter", "Generations that would never fit", too_large_, &out);
   Value("memory_resident_bytes", "gauge", "Resident memory of the process", ResidentBytes(), &out);
   request_seconds_.Write("request_seconds", "From request to last byte", &out);

@@ -13,7 +13,7 @@ struct RequestLog {
   std::chrono::steady_clock::time_point start;
   std::string id;
   std::string error = {};
-  nlohmann::ordered_json more = {};   // an object, or nothing
+  nlohmann::ordered_json more = {};  // an object, or nothing
 
   double seconds() const;
   // Why it was refused or failed; the first reason stays.

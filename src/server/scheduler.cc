@@ -208,9 +208,9 @@ void Scheduler::Publish(Job& job) {
   if (job.task.frames) {
     job.mailbox->Post({.kind = Event::Kind::kFrame, .choice = job.choice, .frame = MakeFrame(job)});
   }
-  std::string text = job.answer->Advance(
-      decoder.ids().subspan(decoder.prompt_length(), prefix.length),
-      prefix.ended || decoder.done(), prefix.ended);
+  std::string text =
+      job.answer->Advance(decoder.ids().subspan(decoder.prompt_length(), prefix.length),
+                          prefix.ended || decoder.done(), prefix.ended);
   if (!text.empty()) {
     double& first_text = job.generation->times().first_text_seconds;
     if (first_text == 0.0) first_text = Seconds(Clock::now() - job.submitted);

@@ -67,13 +67,13 @@ class Scheduler {
     std::shared_ptr<Mailbox> mailbox;
     size_t choice = 0;
     Clock::time_point submitted;
-    SharedCache cache;                       // once prepared
-    MemoryNeed need;                         // known with the cache
-    bool admitted = false;                   // `need` is promised to it
-    bool waited = false;                     // for memory
-    Generation* generation = nullptr;        // once running, the runner's
+    SharedCache cache;                 // once prepared
+    MemoryNeed need;                   // known with the cache
+    bool admitted = false;             // `need` is promised to it
+    bool waited = false;               // for memory
+    Generation* generation = nullptr;  // once running, the runner's
     std::optional<AnswerStream> answer;
-    std::vector<float> confidence;           // of settled positions, for frames
+    std::vector<float> confidence;  // of settled positions, for frames
   };
   using JobPtr = std::unique_ptr<Job>;
 
@@ -102,18 +102,18 @@ class Scheduler {
   Engine& engine_;
   SchedulerOptions options_;
   Metrics& metrics_;
-  MemoryAccount memory_;            // of the loop alone
-  std::mutex mutex_;                // guards waiting_ and busy_
-  std::condition_variable wake_;    // something to do
-  std::condition_variable idle_;    // nothing left
+  MemoryAccount memory_;          // of the loop alone
+  std::mutex mutex_;              // guards waiting_ and busy_
+  std::condition_variable wake_;  // something to do
+  std::condition_variable idle_;  // nothing left
   std::deque<JobPtr> waiting_;
-  bool busy_ = false;               // the loop holds jobs
-  std::atomic<bool> stop_{false};   // end everything, now
+  bool busy_ = false;              // the loop holds jobs
+  std::atomic<bool> stop_{false};  // end everything, now
   std::atomic<bool> draining_{false};
-  std::vector<JobPtr> running_;     // of the loop alone
-  std::string own_cache_;           // what the server was started with
+  std::vector<JobPtr> running_;                // of the loop alone
+  std::string own_cache_;                      // what the server was started with
   std::map<std::string, SharedCache> caches_;  // of the loop alone
-  Runner runner_;                   // of the loop alone
+  Runner runner_;                              // of the loop alone
   std::thread thread_;
 };
 

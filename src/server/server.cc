@@ -17,7 +17,7 @@ namespace spa {
 namespace {
 
 constexpr bool kOpen = false, kNeedsKey = true;  // HttpRoute::needs_key
-constexpr int kClientClosed = 499;  // for the log: nobody is there to read it
+constexpr int kClientClosed = 499;               // for the log: nobody is there to read it
 
 void SendPage(httplib::Response& out) {
   // Nothing but what the page carries itself may run, and nothing may frame it.
@@ -96,8 +96,7 @@ std::vector<HttpRoute> Server::Routes() {
   };
   return {
       {"GET", "/", kOpen, [](const Request&, Body, Response& out) { SendPage(out); }},
-      {"GET", "/favicon.ico", kOpen,
-       [](const Request&, Body, Response& out) { out.status = 204; }},
+      {"GET", "/favicon.ico", kOpen, [](const Request&, Body, Response& out) { out.status = 204; }},
       {"GET", "/health", kOpen, health},
       {"GET", "/v1/health", kOpen, health},
       {"GET", "/metrics", kNeedsKey,
@@ -105,7 +104,9 @@ std::vector<HttpRoute> Server::Routes() {
          out.set_content(metrics_.Text(), "text/plain; version=0.0.4");
        }},
       {"GET", "/props", kNeedsKey,
-       [this](const Request&, Body, Response& out) { SendJson(out, PropsBody(engine_, options_)); }},
+       [this](const Request&, Body, Response& out) {
+         SendJson(out, PropsBody(engine_, options_));
+       }},
       {"GET", "/v1/options", kNeedsKey,
        [](const Request&, Body, Response& out) { SendJson(out, OptionsJson().dump()); }},
       {"GET", "/v1/models", kNeedsKey,
@@ -184,8 +185,8 @@ void Server::SetHandlers() {
 }
 
 void Server::Complete(Route route, const Request& http, const std::string& body, Response& out) {
-  ApiRequest request = ParseApiRequest(route, body, engine_, options_.model_id, options_.cache,
-                                       options_.limits);
+  ApiRequest request =
+      ParseApiRequest(route, body, engine_, options_.model_id, options_.cache, options_.limits);
   if (options_.request_time.count() > 0) {
     for (GenerationTask& task : request.tasks) {
       task.deadline = CurrentRequest().start + options_.request_time;
@@ -255,8 +256,8 @@ void Server::Collect(const ApiRequest& request, Mailbox& mailbox, Response& out)
 
 void Server::Stream(const ApiRequest& request, const std::shared_ptr<Mailbox>& mailbox,
                     const Request& http, Response& out) {
-  auto stream = std::make_shared<EventStream>(request, options_.model_id, engine_.tokenizer(),
-                                              mailbox);
+  auto stream =
+      std::make_shared<EventStream>(request, options_.model_id, engine_.tokenizer(), mailbox);
   if (!stream->Begin()) {
     mailbox->Cancel();
     out.status = kClientClosed;

@@ -28,8 +28,7 @@ OrderedJson TextOrNull(const Engine& engine, std::optional<TokenId> id) {
 
 }  // namespace
 
-std::string TokenizeBody(const Engine& engine, const std::string& model_id,
-                         std::string_view body) {
+std::string TokenizeBody(const Engine& engine, const std::string& model_id, std::string_view body) {
   const Json json = ParseObject(body);
   JsonFields fields(json);
   CheckModel(fields, model_id);

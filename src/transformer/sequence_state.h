@@ -79,7 +79,7 @@ class SequenceState {
   std::vector<Mat<float>> kept_, queries_, inputs_, identifiers_;  // per layer that has them
   std::vector<TokenId> tokens_;  // per row: the token it last ran with
   std::vector<uint8_t> hidden_;
-  Mat<float> x_;                 // [num_rows, model_dim], the residual stream
+  Mat<float> x_;  // [num_rows, model_dim], the residual stream
 };
 
 }  // namespace spa

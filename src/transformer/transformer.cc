@@ -92,8 +92,7 @@ void Transformer::Logits(std::span<const SequenceStep> batch, const LogitSink& s
     MatMul(final_rows_, weights_.head, logits_.View().Rows(0, count), pool_);
     clock_.Enter(Phase::kSampling);
     pool_.ParallelFor(count, [&](size_t i) {
-      sink(reads[first + i].sequence, reads[first + i].row,
-           {logits_.Row(i), config_.vocab_rows});
+      sink(reads[first + i].sequence, reads[first + i].row, {logits_.Row(i), config_.vocab_rows});
     });
   }
 }

@@ -61,8 +61,8 @@ class Transformer {
   RopeTable rope_;  // grows with the longest sequence seen
   PhaseClock clock_;
   std::unique_ptr<LayerStep> layer_;  // one object, with its workspace, runs all layers
-  Mat<float> final_;              // [wanted rows of the batch, model_dim]
-  Mat<float> logits_;             // [kLogitRows, vocab_rows]
+  Mat<float> final_;                  // [wanted rows of the batch, model_dim]
+  Mat<float> logits_;                 // [kLogitRows, vocab_rows]
   Activations final_rows_;
 };
 

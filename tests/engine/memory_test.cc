@@ -13,8 +13,8 @@ namespace spa {
 namespace {
 
 Engine& TestEngine() {
-  static Engine engine({.model = SPA_TEST_DATA "/mini.gguf", .threads = 2,
-                        .kv_type = KvType::kF32, .progress = {}});
+  static Engine engine(
+      {.model = SPA_TEST_DATA "/mini.gguf", .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   return engine;
 }
 
@@ -34,8 +34,8 @@ std::vector<CacheSpec> Specs() {
   const CacheInfo& spa = FindCache("spa");
   for (const std::string& identifier : FindOption(spa.options, "identifier")->choices) {
     for (const std::string& first : FindOption(spa.options, "first-layer")->choices) {
-      specs.push_back({.name = "spa", .options = {{"identifier", identifier},
-                                                  {"first-layer", first}}});
+      specs.push_back(
+          {.name = "spa", .options = {{"identifier", identifier}, {"first-layer", first}}});
     }
   }
   specs.push_back({.name = "spa", .options = {{"focus", "off"}, {"rank", "3"}}});
@@ -49,8 +49,8 @@ TEST(Memory, AStateTakesWhatWasSaid) {
     const SharedCache cache = TestEngine().PrepareCache(spec);
     Runner runner(TestEngine());
     Generation& generation = runner.Add({prompt, Options(), cache});
-    const size_t promised = SequenceState::BytesFor(
-        TestEngine().config(), prompt.size() + 32, KvType::kF32, *cache->make());
+    const size_t promised = SequenceState::BytesFor(TestEngine().config(), prompt.size() + 32,
+                                                    KvType::kF32, *cache->make());
     runner.Step();
     // Elastic-Cache begins to track rows in its second step.
     if (spec.name != "elastic") {
@@ -80,8 +80,8 @@ TEST(Memory, AGenerationStaysBelowItsPromise) {
       Runner runner(TestEngine());
       runner.Add({prompt, options, cache});
       for (int i = 0; i < 3; ++i) runner.Step();
-      const size_t promised = TotalBytes(
-          TestEngine(), NeedOf(TestEngine(), prompt.size(), options, *cache));
+      const size_t promised =
+          TotalBytes(TestEngine(), NeedOf(TestEngine(), prompt.size(), options, *cache));
       EXPECT_LE(taken() - before, promised) << name << " guidance " << cfg;
       EXPECT_GT(taken() - before, promised / 4) << name << " guidance " << cfg;
     }
@@ -90,8 +90,7 @@ TEST(Memory, AGenerationStaysBelowItsPromise) {
 
 TEST(Memory, ARefusalSaysWhatWouldFit) {
   const SharedCache cache = TestEngine().PrepareCache({.name = "dllm", .options = {}});
-  const size_t needed =
-      TotalBytes(TestEngine(), NeedOf(TestEngine(), 400, Options(), *cache));
+  const size_t needed = TotalBytes(TestEngine(), NeedOf(TestEngine(), 400, Options(), *cache));
   EXPECT_NO_THROW(CheckMemory(TestEngine(), 400, Options(), *cache, needed));
   try {
     CheckMemory(TestEngine(), 400, Options(), *cache, needed - 1);
@@ -111,8 +110,7 @@ void Write(const std::filesystem::path& file, const std::string& text) {
 }
 
 TEST(Memory, TheTightestLimitCounts) {
-  const std::filesystem::path root =
-      std::filesystem::path(testing::TempDir()) / "spa-memory-test";
+  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "spa-memory-test";
   std::filesystem::remove_all(root);
   const auto left = [&] { return AvailableMemory(root / "proc", root / "cgroup"); };
   Write(root / "proc/meminfo", "MemTotal: 4000 kB\nMemFree: 1 kB\nMemAvailable: 1000 kB\n");

@@ -1,10 +1,9 @@
 // Request bodies: what is taken, what is refused and with which words.
-#include "server/api_request.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "server/api_request.h"
 #include "tests/server/test_engine.h"
 
 namespace spa {
@@ -70,10 +69,17 @@ TEST(Api, AnAnswerOfNoGivenLengthFitsBehindThePrompt) {
 }
 
 TEST(Api, ReadsTheFieldsOfDiffusionModels) {
-  const ApiRequest request = Chat({{"max_tokens", 64}, {"block_length", 16}, {"steps", 32},
-                                   {"remasking", "random"}, {"threshold", 0.9}, {"seed", 7},
-                                   {"cache", "dllm"}, {"cache_options", {{"gen-interval", 3}}},
-                                   {"stop", {"a", "b"}}, {"n", 2}, {"stream", true},
+  const ApiRequest request = Chat({{"max_tokens", 64},
+                                   {"block_length", 16},
+                                   {"steps", 32},
+                                   {"remasking", "random"},
+                                   {"threshold", 0.9},
+                                   {"seed", 7},
+                                   {"cache", "dllm"},
+                                   {"cache_options", {{"gen-interval", 3}}},
+                                   {"stop", {"a", "b"}},
+                                   {"n", 2},
+                                   {"stream", true},
                                    {"stream_diffusion", true}});
   ASSERT_EQ(request.tasks.size(), 2u);
   const GenerationTask& task = request.tasks[1];
@@ -107,12 +113,24 @@ TEST(Api, RefusesWhatItDoesNotKnowByName) {
 }
 
 TEST(Api, TakesNeutralValuesOfTheRest) {
-  EXPECT_NO_THROW(Chat({{"temperature", 0}, {"top_p", 1}, {"seed", 1234}, {"n", 1},
-                        {"presence_penalty", 0.0}, {"frequency_penalty", 0}, {"logprobs", false},
-                        {"user", "me"}, {"tools", Json::array()}, {"stop", nullptr},
+  EXPECT_NO_THROW(Chat({{"temperature", 0},
+                        {"top_p", 1},
+                        {"seed", 1234},
+                        {"n", 1},
+                        {"presence_penalty", 0.0},
+                        {"frequency_penalty", 0},
+                        {"logprobs", false},
+                        {"user", "me"},
+                        {"tools", Json::array()},
+                        {"stop", nullptr},
                         {"response_format", {{"type", "text"}}}}));
-  EXPECT_NO_THROW(Chat({{"repetition_penalty", 1.0}, {"min_p", 0}, {"top_k", -1}, {"top_p", 0.5},
-                        {"temperature", 0}, {"reasoning_effort", "high"}, {"ignore_eos", false},
+  EXPECT_NO_THROW(Chat({{"repetition_penalty", 1.0},
+                        {"min_p", 0},
+                        {"top_k", -1},
+                        {"top_p", 0.5},
+                        {"temperature", 0},
+                        {"reasoning_effort", "high"},
+                        {"ignore_eos", false},
                         {"stream_options", {{"include_usage", true}}}}));
   EXPECT_EQ(ChatError({{"repetition_penalty", 1.1}})["param"], "repetition_penalty");
   EXPECT_EQ(ChatError({{"min_p", 0.1}})["param"], "min_p");
@@ -128,8 +146,9 @@ TEST(Api, IgnoresUnknownFieldsOnlyWhenToldTo) {
   const ApiRequest request = Parse(body, Route::kCompletion, {.lenient = true});
   EXPECT_EQ(request.ignored, (std::vector<std::string>{"often", "guided_regex", "zz"}));
   // What it knows it still takes only as it can do it.
-  EXPECT_EQ(ErrorFor(R"({"prompt":"x","min_p":0.5})", Route::kCompletion,
-                     {.lenient = true})["param"], "min_p");
+  EXPECT_EQ(
+      ErrorFor(R"({"prompt":"x","min_p":0.5})", Route::kCompletion, {.lenient = true})["param"],
+      "min_p");
 }
 
 TEST(Api, ClampsTokensThatDoNotFit) {
@@ -220,7 +239,8 @@ TEST(Api, ContinuesTheAssistantsWords) {
   const std::vector<TokenId> prompt = Parse(body.dump()).tasks[0].prompt;
   const std::vector<TokenId> asked = Chat(Json::object()).tasks[0].prompt;
   ASSERT_EQ(prompt.size(), asked.size() + begun.size());
-  EXPECT_TRUE(std::equal(begun.begin(), begun.end(), prompt.end() - static_cast<ptrdiff_t>(begun.size())));
+  EXPECT_TRUE(
+      std::equal(begun.begin(), begun.end(), prompt.end() - static_cast<ptrdiff_t>(begun.size())));
 }
 
 }  // namespace

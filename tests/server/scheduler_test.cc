@@ -134,8 +134,7 @@ TEST(Scheduler, ARequestIsQueuedWholeOrNotAtAll) {
   EXPECT_EQ(running.scheduler.Submit({Task("True is"), Task("True is"), Task("True is")}, refused),
             Scheduler::Admission::kQueueFull);
   auto waiting = running.Submit({Task("True is"), Task("not True is")});
-  EXPECT_EQ(running.scheduler.Submit({Task("True is")}, refused),
-            Scheduler::Admission::kQueueFull);
+  EXPECT_EQ(running.scheduler.Submit({Task("True is")}, refused), Scheduler::Admission::kQueueFull);
   busy->Cancel();
   Collect(*waiting, 2);
   EXPECT_TRUE(refused->Take(milliseconds(0)).empty());
@@ -246,9 +245,7 @@ TEST(Scheduler, AFailureEndsTheRequestsOfItsStepAndNothingElse) {
     const auto make = [kind] { return std::make_unique<FailingPolicy>(kind); };
     Running running({.parallel = 2, .queue = 8},
                     std::make_shared<PreparedCache>(PreparedCache{spec, make, "failing"}));
-    const auto ask = [&] {
-      return Collect(*running.Submit({Task("not True is")}), 1).at(0).text;
-    };
+    const auto ask = [&] { return Collect(*running.Submit({Task("not True is")}), 1).at(0).text; };
     before = ask();
     GenerationTask failing = LongTask(), beside = LongTask();
     failing.cache = spec;

@@ -52,8 +52,9 @@ TEST(Server, AnswersAndTellsWhatItIs) {
   EXPECT_TRUE(body["choices"][0]["finish_reason"] == "stop" ||
               body["choices"][0]["finish_reason"] == "length");
   EXPECT_EQ(Ask(server, "{")->status, 400);
-  EXPECT_EQ(Ask(server, ChatBody("x", {{"cache", "spa"}, {"cache_options", {{"nonsense", 1}}}}))->status,
-            400);
+  EXPECT_EQ(
+      Ask(server, ChatBody("x", {{"cache", "spa"}, {"cache_options", {{"nonsense", 1}}}}))->status,
+      400);
 }
 
 TEST(Server, OneTableOfRoutes) {
@@ -105,9 +106,9 @@ TEST(Server, SaysWhatItDidNotDoAsAsked) {
   ServerOptions options = TestOptions();
   options.limits.lenient = true;
   Server server(TestEngine(), options);
-  const auto result = Ask(server, ChatBody("not True is", {{"max_tokens", 100000},
-                                                           {"guided_regex", "x"},
-                                                           {"a\r\nb: c", 1}}));
+  const auto result = Ask(
+      server,
+      ChatBody("not True is", {{"max_tokens", 100000}, {"guided_regex", "x"}, {"a\r\nb: c", 1}}));
   EXPECT_EQ(result->status, 200);
   EXPECT_EQ(result->get_header_value("x-spa-ignored"), "a??b:?c, guided_regex");
   EXPECT_FALSE(result->has_header("b"));
@@ -120,8 +121,8 @@ TEST(Server, SaysWhatItDidNotDoAsAsked) {
 
 TEST(Server, OnlyTheEmbeddedModelHasOneTurn) {
   Server server(TestEngine(), TestOptions());
-  EXPECT_FALSE(Json::parse(Connect(server).Get("/v1/models")->body)["data"][0].contains(
-      "single_turn"));
+  EXPECT_FALSE(
+      Json::parse(Connect(server).Get("/v1/models")->body)["data"][0].contains("single_turn"));
 }
 
 TEST(Server, TokenizesAsItAnswers) {
@@ -159,12 +160,12 @@ TEST(Server, TakesEveryCombinationOfSpaOptions) {
   for (const std::string& identifier : FindOption(table, "identifier")->choices) {
     for (const std::string& preset : FindOption(table, "preset")->choices) {
       for (const char* focus : {"on", "off"}) {
-        const Json body = {{"prompt", "not ( True ) is"},
-                           {"max_tokens", 8},
-                           {"block_length", 4},
-                           {"cache", "spa"},
-                           {"cache_options",
-                            {{"identifier", identifier}, {"preset", preset}, {"focus", focus}}}};
+        const Json body = {
+            {"prompt", "not ( True ) is"},
+            {"max_tokens", 8},
+            {"block_length", 4},
+            {"cache", "spa"},
+            {"cache_options", {{"identifier", identifier}, {"preset", preset}, {"focus", focus}}}};
         const auto result = Post(server, "/v1/completions", body.dump());
         ASSERT_TRUE(result);
         EXPECT_EQ(result->status, 200) << body << result->body;
@@ -176,9 +177,10 @@ TEST(Server, TakesEveryCombinationOfSpaOptions) {
 TEST(Server, StreamsTheTextItWouldAnswer) {
   Server server(TestEngine(), TestOptions());
   const std::string whole = Content(Ask(server, ChatBody("not ( True ) is")));
-  const auto result = Ask(server, ChatBody("not ( True ) is", {{"stream", true},
-                                                           {"stream_diffusion", true},
-                                                           {"stream_options", {{"include_usage", true}}}}));
+  const auto result =
+      Ask(server, ChatBody("not ( True ) is", {{"stream", true},
+                                               {"stream_diffusion", true},
+                                               {"stream_options", {{"include_usage", true}}}}));
   bool done = false;
   std::string text, reason;
   size_t frames = 0, usages = 0;
@@ -208,8 +210,8 @@ TEST(Server, StreamsTheTextItWouldAnswer) {
 TEST(Server, AnswersDoNotDependOnTheBatch) {
   Server server(TestEngine(), TestOptions());
   std::vector<std::string> bodies, alone;
-  for (const char* question : {"not ( True ) is", "True and False or True is",
-                               "not not False is", "( False or True ) is"}) {
+  for (const char* question : {"not ( True ) is", "True and False or True is", "not not False is",
+                               "( False or True ) is"}) {
     for (const char* cache : {"none", "spa", "dllm"}) {
       bodies.push_back(ChatBody(question, {{"cache", cache}, {"temperature", 0.5}, {"seed", 3}}));
     }
@@ -236,8 +238,8 @@ TEST(Server, WantsItsKey) {
   };
   EXPECT_EQ(status({{"Authorization", "Bearer secret"}}), 200);
   EXPECT_EQ(status({{"X-Api-Key", "second"}}), 200);
-  for (const char* wrong : {"Bearer", "Bearer secre", "Bearer secrets", "Bearer SECRET",
-                            "Bearer secretsecret"}) {
+  for (const char* wrong :
+       {"Bearer", "Bearer secre", "Bearer secrets", "Bearer SECRET", "Bearer secretsecret"}) {
     EXPECT_EQ(status({{"Authorization", wrong}}), 401) << wrong;
   }
 }
@@ -275,8 +277,8 @@ TEST(Server, FullQueueSaysWhenToComeBack) {
   std::vector<std::thread> clients;
   for (int i = 0; i < 12; ++i) {
     clients.emplace_back([&] {
-      const auto result = Ask(server, ChatBody("True is", {{"max_tokens", 64}, {"cache", "none"},
-                                                       {"eos", "never"}}));
+      const auto result = Ask(
+          server, ChatBody("True is", {{"max_tokens", 64}, {"cache", "none"}, {"eos", "never"}}));
       if (!result) {
         ++other;
       } else if (result->status == 200) {
@@ -299,8 +301,11 @@ TEST(Server, ADisconnectFreesThePlace) {
   ServerOptions options = TestOptions();
   options.scheduler.parallel = 1;
   Server server(TestEngine(), options);
-  const std::string body = ChatBody("True is", {{"max_tokens", 960}, {"cache", "none"}, {"stream", true},
-                                            {"stream_diffusion", true}, {"eos", "never"}});
+  const std::string body = ChatBody("True is", {{"max_tokens", 960},
+                                                {"cache", "none"},
+                                                {"stream", true},
+                                                {"stream_diffusion", true},
+                                                {"eos", "never"}});
   // Leaves after the first bytes.
   httplib::Request request;
   request.method = "POST";
@@ -327,8 +332,10 @@ TEST(Server, ShutdownTellsEverybody) {
   std::vector<std::thread> clients;
   for (int i = 0; i < 6; ++i) {
     clients.emplace_back([&, stream = i % 2 == 0] {
-      const auto result = Ask(*server, ChatBody("True is", {{"max_tokens", 960}, {"cache", "none"},
-                                                        {"stream", stream}, {"eos", "never"}}));
+      const auto result = Ask(
+          *server,
+          ChatBody("True is",
+                   {{"max_tokens", 960}, {"cache", "none"}, {"stream", stream}, {"eos", "never"}}));
       if (!result) {
         ++lost;
       } else if (result->status == 503) {
