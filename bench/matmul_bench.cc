@@ -99,9 +99,9 @@ const bool registered = [] {
     benchmark::RegisterBenchmark(("pack/" + name).c_str(), PackBench, dtype)->UseRealTime();
   }
   for (const bool at_once : {true, false}) {
-    auto* bench = benchmark::RegisterBenchmark(
-        at_once ? "experts/Q4_0/at_once" : "experts/Q4_0/one_by_one", ExpertsBench, DType::kQ4_0,
-        at_once);
+    auto* bench =
+        benchmark::RegisterBenchmark(at_once ? "experts/Q4_0/at_once" : "experts/Q4_0/one_by_one",
+                                     ExpertsBench, DType::kQ4_0, at_once);
     bench->UseRealTime()->MinTime(0.3)->ArgName("m");
     for (const int m : {1, 2, 4, 8, 16, 32}) bench->Arg(m);
   }

@@ -36,9 +36,7 @@ Canvas DrawAnswer(const Engine& engine, const Decoder& decoder, size_t columns,
   const size_t begin = decoder.prompt_length();
   const auto ids = decoder.ids().subspan(begin);
   const auto masked = decoder.masked().subspan(begin);
-  const auto is_new = [&](size_t i) {
-    return decoder.changed().Contains(begin + i);
-  };
+  const auto is_new = [&](size_t i) { return decoder.changed().Contains(begin + i); };
   for (size_t i = 0; i < ids.size();) {
     if (masked[i]) {
       canvas.Add("░", style.dim);

@@ -1,5 +1,5 @@
-// An answer being denoised as lines of styled text: masks dimmed, settled tokens plain, newly settled
-// ones highlighted.
+// An answer being denoised as lines of styled text: masks dimmed, settled tokens plain, newly
+// settled ones highlighted.
 #pragma once
 
 #include <cstddef>

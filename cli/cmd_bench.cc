@@ -10,11 +10,11 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "engine/runner.h"
-#include "engine/write_model.h"
 #include "kernels/attention.h"
 #include "kernels/block_codec.h"
 #include "kernels/matmul.h"
 #include "kernels/peak.h"
+#include "writer/write_model.h"
 
 namespace spa::cli {
 namespace {
@@ -53,8 +53,8 @@ double BestSeconds(size_t repeat, const Fn& fn) {
 struct KernelResult {
   std::string name, type;
   size_t m, n, k;
-  double gops;            // 2 m n k per second
-  double gigabytes = 0.0; // weights read per second
+  double gops;             // 2 m n k per second
+  double gigabytes = 0.0;  // weights read per second
 };
 
 void FillUniform(Mat<float>& m, uint64_t seed) {
@@ -78,8 +78,8 @@ std::vector<PackedMatrix> RandomWeights(DType dtype, size_t n, size_t k, ThreadP
   });
   std::vector<PackedMatrix> copies;
   for (size_t total = 0; total < kMoreThanCaches; total += bytes.size()) {
-    copies.emplace_back(
-        MatrixSource{.dtype = dtype, .rows = n, .cols = k, .data = bytes.data()}, pool);
+    copies.emplace_back(MatrixSource{.dtype = dtype, .rows = n, .cols = k, .data = bytes.data()},
+                        pool);
   }
   return copies;
 }
@@ -87,8 +87,8 @@ std::vector<PackedMatrix> RandomWeights(DType dtype, size_t n, size_t k, ThreadP
 std::vector<KernelResult> MatMulKernels(const Flags& flags, ThreadPool& pool) {
   std::vector<KernelResult> results;
   const size_t n = 12288, k = 4096;  // LLaDA-8B's FFN
-  for (const DType dtype : {DType::kQ4_0, DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kBF16,
-                            DType::kF32}) {
+  for (const DType dtype :
+       {DType::kQ4_0, DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kBF16, DType::kF32}) {
     const std::vector<PackedMatrix> weights = RandomWeights(dtype, n, k, pool);
     for (const size_t m : {1, 4, 8, 16, 41, 64, 128, 512}) {
       Mat<float> x(m, k), y(m, n);
@@ -119,8 +119,7 @@ std::vector<KernelResult> AttentionKernels(const Flags& flags, ThreadPool& pool)
     for (const size_t queries : {size_t{8}, size_t{64}, keys}) {
       const AttentionJob job{
           .q = values.View().Rows(0, queries), .kv = &kv, .out = out.View().Rows(0, queries)};
-      const double seconds =
-          BestSeconds(flags.repeat, [&] { Attend({&job, 1}, heads, pool); });
+      const double seconds = BestSeconds(flags.repeat, [&] { Attend({&job, 1}, heads, pool); });
       results.push_back({"attention", name, queries, keys, dim,
                          4e-9 * static_cast<double>(queries * keys * dim) / seconds});
     }
@@ -216,7 +215,8 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
     best.memory_bytes = generation->cache_bytes();
   }
   if (best.phases.empty()) {
-    throw Error("the answer of {} tokens ends with its first step: give a longer --gen-length", flags.gen);
+    throw Error("the answer of {} tokens ends with its first step: give a longer --gen-length",
+                flags.gen);
   }
   return best;
 }
@@ -230,13 +230,19 @@ nlohmann::ordered_json ToJson(const std::vector<KernelResult>& kernels, double p
   json["read_bandwidth_gb"] = bandwidth;
   json["kernels"] = nlohmann::ordered_json::array();
   for (const KernelResult& r : kernels) {
-    json["kernels"].push_back({{"name", r.name}, {"type", r.type}, {"m", r.m}, {"n", r.n},
-                               {"k", r.k}, {"gops", r.gops}, {"ratio", r.gops / peak}});
+    json["kernels"].push_back({{"name", r.name},
+                               {"type", r.type},
+                               {"m", r.m},
+                               {"n", r.n},
+                               {"k", r.k},
+                               {"gops", r.gops},
+                               {"ratio", r.gops / peak}});
   }
   json["caches"] = nlohmann::ordered_json::array();
   for (const CacheResult& r : caches) {
     nlohmann::ordered_json phases;
-    for (size_t p = 0; p < kPhaseNames.size(); ++p) phases[std::string(kPhaseNames[p])] = r.phases[p];
+    for (size_t p = 0; p < kPhaseNames.size(); ++p)
+      phases[std::string(kPhaseNames[p])] = r.phases[p];
     json["caches"].push_back({{"cache", r.cache},
                               {"first_step_seconds", r.first_seconds},
                               {"step_seconds", r.step_seconds},
@@ -251,31 +257,29 @@ nlohmann::ordered_json ToJson(const std::vector<KernelResult>& kernels, double p
 
 void PrintTables(const std::vector<KernelResult>& kernels, double peak, double bandwidth,
                  const std::vector<CacheResult>& caches) {
-  std::string text = fmt::format("FMA peak {:.0f} GFLOP/s, plain read {:.1f} GB/s\n\n", peak,
-                                 bandwidth);
+  std::string text =
+      fmt::format("FMA peak {:.0f} GFLOP/s, plain read {:.1f} GB/s\n\n", peak, bandwidth);
   if (!kernels.empty()) {
     std::vector<std::vector<std::string>> table = {
         {"kernel", "type", "m", "n", "k", "GOP/s", "x peak", "read"}};
     for (const KernelResult& r : kernels) {
-      table.push_back({r.name, r.type, fmt::format("{}", r.m), fmt::format("{}", r.n),
-                       fmt::format("{}", r.k), fmt::format("{:.0f}", r.gops),
-                       fmt::format("{:.2f}", r.gops / peak),
-                       r.gigabytes > 0 ? fmt::format("{:.0f}%", 100 * r.gigabytes / bandwidth)
-                                       : ""});
+      table.push_back(
+          {r.name, r.type, fmt::format("{}", r.m), fmt::format("{}", r.n), fmt::format("{}", r.k),
+           fmt::format("{:.0f}", r.gops), fmt::format("{:.2f}", r.gops / peak),
+           r.gigabytes > 0 ? fmt::format("{:.0f}%", 100 * r.gigabytes / bandwidth) : ""});
     }
     text += FormatTable(table) + "\n";
   }
   if (!caches.empty()) {
-    std::vector<std::vector<std::string>> table = {{"cache", "first ms", "step ms", "tokens/s",
-                                                    "rows", "x peak", "memory"}};
+    std::vector<std::vector<std::string>> table = {
+        {"cache", "first ms", "step ms", "tokens/s", "rows", "x peak", "memory"}};
     for (const auto& name : kPhaseNames) table[0].emplace_back(name);
     for (const CacheResult& r : caches) {
-      table.push_back({r.cache, fmt::format("{:.1f}", 1e3 * r.first_seconds),
-                       fmt::format("{:.1f}", 1e3 * r.step_seconds),
-                       fmt::format("{:.2f}", 1.0 / r.step_seconds),
-                       fmt::format("{:.1f}%", 100.0 * r.rows_fraction),
-                       fmt::format("{:.2f}", r.gflops / peak),
-                       FormatBytes(static_cast<double>(r.memory_bytes))});
+      table.push_back(
+          {r.cache, fmt::format("{:.1f}", 1e3 * r.first_seconds),
+           fmt::format("{:.1f}", 1e3 * r.step_seconds), fmt::format("{:.2f}", 1.0 / r.step_seconds),
+           fmt::format("{:.1f}%", 100.0 * r.rows_fraction), fmt::format("{:.2f}", r.gflops / peak),
+           FormatBytes(static_cast<double>(r.memory_bytes))});
       for (const double seconds : r.phases) {
         table.back().push_back(fmt::format("{:.1f}%", 100.0 * seconds / r.step_seconds));
       }
@@ -295,8 +299,9 @@ class TemporaryModel {
     path_ = std::filesystem::temp_directory_path() /
             fmt::format("spa-bench-{}.gguf", Clock::now().time_since_epoch().count());
     ProgressBar bar;
-    WriteSynthetic(NamedShape(flags.shape, flags.layers), *dtype, 0, path_,
-                   [&](std::string_view what, double share) { bar.Show(what, share); }, pool);
+    WriteSynthetic(
+        NamedShape(flags.shape, flags.layers), *dtype, 0, path_,
+        [&](std::string_view what, double share) { bar.Show(what, share); }, pool);
   }
   ~TemporaryModel() {
     std::error_code ignored;
@@ -358,16 +363,13 @@ void AddBench(CommandLine& line) {
   command.Add("--type", flags->type, "Type of the shape's matrices (default Q4_0)");
   command.Add("--caches", flags->caches,
               "Caches to measure, with options as spa:rank=64:scope=all (default none,spa)");
-  command.Add("--prompt-tokens", flags->prompt, "Prompt tokens (default 256)")
-      .Between(1, 1 << 20);
+  command.Add("--prompt-tokens", flags->prompt, "Prompt tokens (default 256)").Between(1, 1 << 20);
   command.Add("-n,--gen-length", flags->gen, "Tokens of the canvas (default 256)")
       .Between(1, 1 << 20);
-  command.Add("--block-length", flags->block, "Block length (default 32)")
-      .Between(1, 1 << 20);
+  command.Add("--block-length", flags->block, "Block length (default 32)").Between(1, 1 << 20);
   command.Add("--steps", flags->steps, "Steps measured after the first (default 8)")
       .Between(1, 1 << 20);
-  command.Add("--repeat", flags->repeat, "Runs; the best counts (default 3)")
-      .Between(1, 1000);
+  command.Add("--repeat", flags->repeat, "Runs; the best counts (default 3)").Between(1, 1000);
   command.Add("--warm", flags->warm,
               "Start from the states of an earlier request with the same prompt (spa)");
   command.Add("--json", flags->json, "Print one JSON object");
@@ -375,7 +377,8 @@ void AddBench(CommandLine& line) {
   command.Footer(
       "Examples:\n"
       "  spa bench --kernels\n"
-      "  spa bench --shape llada-8b --layers 4 --prompt-tokens 256 --gen-length 256 --caches none,spa");
+      "  spa bench --shape llada-8b --layers 4 --prompt-tokens 256 --gen-length 256 --caches "
+      "none,spa");
   command.Action([flags] { Run(*flags); });
 }
 

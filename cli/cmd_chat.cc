@@ -33,9 +33,12 @@ struct Stopped {};
 class Chat {
  public:
   Chat(Engine& engine, const Flags& flags)
-      : engine_(engine), choices_(flags.decode.Choices()), system_(flags.system), warm_(flags.warm) {
+      : engine_(engine),
+        choices_(flags.decode.Choices()),
+        system_(flags.system),
+        warm_(flags.warm) {
     choices_.Resolve(engine);
-    SetCache(flags.cache.Spec());
+    SetCache(flags.cache.Spec(engine));
   }
 
   void Run() {
@@ -127,19 +130,20 @@ class Chat {
     const DecodeOptions options = choices_.Resolve(engine_);
     std::vector<TokenId> ids = engine_.Encode(prompt);
     if (ids.size() + options.gen_length > engine_.config().context_length) {
-      throw Error("the conversation has {} tokens and the answer {}, but the model's context is {}: "
-                  "/new starts over, /undo takes the last question back",
-                  ids.size(), options.gen_length, engine_.config().context_length);
+      throw Error(
+          "the conversation has {} tokens and the answer {}, but the model's context is {}: "
+          "/new starts over, /undo takes the last question back",
+          ids.size(), options.gen_length, engine_.config().context_length);
     }
     Watch watch;
     std::unique_ptr<Generation> generation;
     try {
-      generation = RunAlone(engine_,
-                            {std::move(ids), options, cache_, warm_ ? last_.get() : nullptr},
-                            [&](Generation& running) {
-                              if (reader_.interactive()) watch.Show(engine_, running.decoder());
-                              if (interrupted) throw Stopped{};
-                            });
+      generation =
+          RunAlone(engine_, {std::move(ids), options, cache_, warm_ ? last_.get() : nullptr},
+                   [&](Generation& running) {
+                     if (reader_.interactive()) watch.Show(engine_, running.decoder());
+                     if (interrupted) throw Stopped{};
+                   });
     } catch (const Stopped&) {
       watch.Finish();
       throw Error("stopped");
@@ -223,7 +227,6 @@ class Chat {
 
 void AddChat(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  flags->cache.name = "spa";
   Command command = line.Add("chat", "Talk to the model in the terminal");
   command.Add("--system", flags->system, "System message").Type("TEXT");
   command.Add("--warm", flags->warm,

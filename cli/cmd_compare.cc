@@ -1,6 +1,7 @@
 // spa compare: every cache on the same prompts.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -22,7 +23,7 @@ struct Flags {
   TaskOptions fields;
   std::vector<std::string> data;
   size_t limit = 20, batch = 1;
-  bool parallel = false, ablation = false, json = false, markdown = false;
+  bool parallel = false, ablation = false, controls = false, json = false, markdown = false;
 };
 
 std::vector<Question> ReadAll(const Flags& flags, const TaskOptions& task) {
@@ -44,18 +45,21 @@ std::vector<Question> ReadAll(const Flags& flags, const TaskOptions& task) {
 }
 
 std::vector<std::string> TableRow(const CompareRow& row) {
-  std::vector<std::string> cells = {
-      row.group.empty() ? row.cache : row.group + ": " + row.cache,
-      row.threshold ? fmt::format("{:.2g}", *row.threshold) : "-",
-      fmt::format("{:.1f}", row.tokens_per_second),
-      fmt::format("{:.2f}x", row.speedup),
-      fmt::format("{:.1f}", row.ttft_ms),
-      fmt::format("{:.1f}", row.steps),
-      fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
-      fmt::format("{:.1f}%", 100.0 * row.agreement)};
+  std::vector<std::string> cells = {row.group.empty() ? row.cache : row.group + ": " + row.cache,
+                                    row.threshold ? fmt::format("{:.2g}", *row.threshold) : "-",
+                                    fmt::format("{:.1f}", row.tokens_per_second),
+                                    fmt::format("{:.2f}x", row.speedup),
+                                    fmt::format("{:.1f}", row.ttft_ms),
+                                    fmt::format("{:.1f}", row.steps),
+                                    fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
+                                    fmt::format("{:.1f}%", 100.0 * row.agreement)};
   if (row.accuracy) {
-    cells.push_back(fmt::format("{:.1f}% ± {:.1f}", 100.0 * *row.accuracy,
-                                100.0 * *row.standard_error));
+    cells.push_back(
+        fmt::format("{:.1f}% ± {:.1f}", 100.0 * *row.accuracy, 100.0 * *row.standard_error));
+    for (const auto& pairs : {row.against_none, row.against_fast_dual}) {
+      cells.push_back(
+          pairs ? fmt::format("-{} +{}, p {:.2g}", pairs->lost, pairs->won, pairs->p_value()) : "");
+    }
   }
   cells.push_back(FormatBytes(static_cast<double>(row.memory_bytes)));
   return cells;
@@ -89,6 +93,12 @@ nlohmann::ordered_json ToJson(const CompareRow& row) {
                                  {"stderr", optional(row.standard_error)},
                                  {"memory_bytes", row.memory_bytes}};
   if (!row.group.empty()) json["group"] = row.group;
+  const auto pairs = [&](const char* name, const std::optional<Pairs>& value) {
+    if (!value) return;
+    json[name] = {{"lost", value->lost}, {"won", value->won}, {"p", value->p_value()}};
+  };
+  pairs("against_none", row.against_none);
+  pairs("against_fast_dual", row.against_fast_dual);
   return json;
 }
 
@@ -97,7 +107,8 @@ void Run(const Flags& flags) {
     throw Error("give either --data or --prompts");
   }
   if (flags.parallel && (flags.decode.has("threshold") || flags.decode.has("factor"))) {
-    throw Error("--parallel adds rows with a threshold of its own: leave out --threshold, --factor");
+    throw Error(
+        "--parallel adds rows with a threshold of its own: leave out --threshold, --factor");
   }
   CompareOptions options;
   options.task = flags.fields;
@@ -120,7 +131,13 @@ void Run(const Flags& flags) {
     options.entries =
         AblationEntries(*engine, chosen.empty() ? ParseCacheSpec("spa") : chosen.front());
   } else {
-    options.entries = chosen.empty() ? AllCaches() : Entries(chosen);
+    options.entries = chosen.empty() ? AllCaches(*engine) : Entries(chosen);
+  }
+  if (flags.controls) {
+    const auto base = std::ranges::find(chosen, "spa", &CacheSpec::name);
+    for (CompareEntry& entry : Controls(base != chosen.end() ? *base : ParseCacheSpec("spa"))) {
+      options.entries.push_back(std::move(entry));
+    }
   }
   const std::vector<CompareRow> rows = CompareCaches(*engine, options, questions, show);
   bar.Clear();
@@ -141,7 +158,11 @@ void Run(const Flags& flags) {
   }
   std::vector<std::vector<std::string>> table = {
       {"cache", "parallel", "tokens/s", "speedup", "ttft ms", "steps", "rows", "agreement"}};
-  if (rows.front().accuracy) table[0].push_back("accuracy");
+  if (rows.front().accuracy) {
+    for (const char* name : {"accuracy", "against none", "against fast-dual"}) {
+      table[0].emplace_back(name);
+    }
+  }
   table[0].push_back("memory");
   for (const CompareRow& row : rows) table.push_back(TableRow(row));
   std::string text = flags.markdown ? Markdown(table) + "\n" : FormatTable(table);
@@ -158,31 +179,36 @@ void AddCompare(CommandLine& line) {
   Command command = line.Add("compare", "Run every cache on the same prompts");
   std::vector<std::string> names;
   for (const CacheInfo& info : Caches()) names.push_back(info.name);
-  command.Add("--caches", flags->caches,
-              fmt::format("Caches, with options as NAME:key=value (default: all): {}",
-                          fmt::join(names, ", ")))
+  command
+      .Add("--caches", flags->caches,
+           fmt::format("Caches, with options as NAME:key=value (default: all): {}",
+                       fmt::join(names, ", ")))
       .Type("A,B,...");
-  command.Add("--data", flags->data,
-              "Files with questions and answers (default: a few built-in questions)")
-      .ExistingFile().Type("FILE...");
+  command
+      .Add("--data", flags->data,
+           "Files with questions and answers (default: a few built-in questions)")
+      .ExistingFile()
+      .Type("FILE...");
   command.Add("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
       .Type("NAME");
-  command.Add("--extract", flags->fields.extract,
-              "Regular expression that finds the answer (see spa eval)")
+  command
+      .Add("--extract", flags->fields.extract,
+           "Regular expression that finds the answer (see spa eval)")
       .Type("REGEX");
   command.Add("--prompts", flags->prompts, "File with a prompt per line, without answers")
       .Type("FILE");
-  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 20)")
-      .Type("N");
+  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 20)").Type("N");
   command.Add("--batch", flags->batch, "Prompts decoded together (default 1)")
-      .Between(1, 1024).Type("N");
-  command.Add("--parallel", flags->parallel,
-              "Add rows with parallel decoding (threshold 0.9)");
+      .Between(1, 1024)
+      .Type("N");
+  command.Add("--parallel", flags->parallel, "Add rows with parallel decoding (threshold 0.9)");
   command.Add("--ablation", flags->ablation,
               "The ablation of SPA-Cache: identifiers, ranks, budgets, cached update or output");
+  command.Add("--controls", flags->controls,
+              "Add rows that could refute SPA-Cache: its budget for rows chosen by one bit, at "
+              "random, by age, by distance to the block");
   command.Add("--markdown", flags->markdown, "Print the table in Markdown");
-  command.Add("--report", flags->report, "Write an HTML page with plots")
-      .Type("FILE");
+  command.Add("--report", flags->report, "Write an HTML page with plots").Type("FILE");
   command.Add("--json", flags->json, "Print one JSON object");
   flags->model.Add(command);
   flags->decode.Add(command);

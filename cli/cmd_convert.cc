@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "engine/write_model.h"
+#include "writer/write_model.h"
 
 namespace spa::cli {
 namespace {
@@ -32,13 +32,13 @@ struct Flags {
 
   void AddThreads(Command& command) {
     command.Add("-t,--threads", threads, "Threads to use (default: one per core)")
-        .Between(1, 1024).Type("N");
+        .Between(1, 1024)
+        .Type("N");
   }
 };
 
 void ReportWritten(const std::string& path) {
-  fmt::print("{}: {}\n", path,
-             FormatBytes(static_cast<double>(std::filesystem::file_size(path))));
+  fmt::print("{}: {}\n", path, FormatBytes(static_cast<double>(std::filesystem::file_size(path))));
 }
 
 void Write(const Flags& flags) {
@@ -58,8 +58,9 @@ void Synthesize(const Flags& flags) {
   ThreadPool pool(flags.threads);
   const auto dtype = ParseDType(flags.type);
   if (!dtype) throw Error("there is no tensor type '{}'", flags.type);
-  WriteSynthetic(NamedShape(flags.shape, flags.layers), *dtype, flags.seed, flags.out,
-                 [&](std::string_view what, double share) { bar.Show(what, share); }, pool);
+  WriteSynthetic(
+      NamedShape(flags.shape, flags.layers), *dtype, flags.seed, flags.out,
+      [&](std::string_view what, double share) { bar.Show(what, share); }, pool);
   bar.Clear();
   ReportWritten(flags.out);
 }
@@ -68,13 +69,12 @@ void Synthesize(const Flags& flags) {
 
 void AddConvert(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  Command command =
-      line.Add("convert", "Write a Hugging Face folder as one GGUF file");
+  Command command = line.Add("convert", "Write a Hugging Face folder as one GGUF file");
   command.Add("folder", flags->in, "Hugging Face folder").Required();
   command.Add("out", flags->out, "GGUF file to write").Required();
-  command.Add("--type", flags->type,
-              fmt::format("Type of the matrices: {} (default: as stored)",
-                          fmt::join(TypeNames(), ", ")));
+  command.Add(
+      "--type", flags->type,
+      fmt::format("Type of the matrices: {} (default: as stored)", fmt::join(TypeNames(), ", ")));
   flags->AddThreads(command);
   command.Footer("Example:\n  spa convert LLaDA-8B-Instruct/ llada-8b-bf16.gguf");
   command.Action([flags] { Write(*flags); });
@@ -85,8 +85,7 @@ void AddQuantize(CommandLine& line) {
   Command command = line.Add("quantize", "Re-encode a model's matrices");
   command.Add("in", flags->in, "GGUF file or Hugging Face folder").Required();
   command.Add("out", flags->out, "GGUF file to write").Required();
-  command.Add("type", flags->type, fmt::format("{}", fmt::join(TypeNames(), ", ")))
-      .Required();
+  command.Add("type", flags->type, fmt::format("{}", fmt::join(TypeNames(), ", "))).Required();
   flags->AddThreads(command);
   command.Footer("Example:\n  spa quantize llada-8b-bf16.gguf llada-8b-q4_0.gguf Q4_0");
   command.Action([flags] { Write(*flags); });
@@ -95,13 +94,13 @@ void AddQuantize(CommandLine& line) {
 void AddSynth(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   flags->type = "Q4_0";
-  Command command = line.Add(
-      "synth", "Write a model of a true shape with random weights, for speed work");
+  Command command =
+      line.Add("synth", "Write a model of a true shape with random weights, for speed work");
   command.Add("out", flags->out, "GGUF file to write").Required();
-  command.Add("--shape", flags->shape, "A published model's shape (default llada-8b; a wrong name lists all)");
+  command.Add("--shape", flags->shape,
+              "A published model's shape (default llada-8b; a wrong name lists all)");
   command.Add("--type", flags->type, "Type of the matrices (default Q4_0)");
-  command.Add("--layers", flags->layers, "Cut to this many layers (default: all)")
-      .Between(1, 1024);
+  command.Add("--layers", flags->layers, "Cut to this many layers (default: all)").Between(1, 1024);
   command.Add("--seed", flags->seed, "Seed of the weights (default 0)");
   flags->AddThreads(command);
   command.Footer("Example:\n  spa synth llada-4-layers.gguf --layers 4 --type Q4_K");

@@ -96,12 +96,12 @@ void PrintSummary(const Engine& engine, const Sides& sides) {
     if (at != std::string::npos) shown = shown.substr(at + 8);
     std::ranges::replace(shown, '\n', ' ');
     if (shown.size() > 40) shown = "(see above)";
-    table.push_back({stats.cache, std::to_string(stats.steps),
-                     fmt::format("{} ({:.1f}%)", stats.rows_computed, 100.0 * stats.rows_fraction()),
-                     fmt::format("{:.0f} ms", stats.engine_seconds * 1e3),
-                     fmt::format("{:.0f}", static_cast<double>(stats.generated_tokens) /
-                                               stats.engine_seconds),
-                     shown});
+    table.push_back(
+        {stats.cache, std::to_string(stats.steps),
+         fmt::format("{} ({:.1f}%)", stats.rows_computed, 100.0 * stats.rows_fraction()),
+         fmt::format("{:.0f} ms", stats.engine_seconds * 1e3),
+         fmt::format("{:.0f}", static_cast<double>(stats.generated_tokens) / stats.engine_seconds),
+         shown});
   }
   fmt::print("\n{}", FormatTable(table));
   const GenerationStats first = sides[0]->stats();
@@ -149,8 +149,7 @@ void Run(const Flags& flags) {
     PrintStderr("\n");
   } else {
     for (const auto& side : sides) {
-      fmt::print("{}: {}\n", side->stats().cache,
-                 AnswerText(*engine, side->generation.decoder()));
+      fmt::print("{}: {}\n", side->stats().cache, AnswerText(*engine, side->generation.decoder()));
     }
   }
   PrintSummary(*engine, sides);
@@ -160,15 +159,14 @@ void Run(const Flags& flags) {
 
 void AddDemo(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  Command command =
-      line.Add("demo", "One question, with and without SPA-Cache, side by side");
-  command.Add("question", flags->question, "The question (default: asks for one)")
-      .Type("TEXT");
-  command.Add("--caches", flags->caches, "What to compare (default none,spa)")
-      .Type("LIST");
-  command.Add("--pause", flags->pause_ms,
-              "Milliseconds between steps, so that eyes can follow (default 30)")
-      .Between(0.0, 1e4).Type("MS");
+  Command command = line.Add("demo", "One question, with and without SPA-Cache, side by side");
+  command.Add("question", flags->question, "The question (default: asks for one)").Type("TEXT");
+  command.Add("--caches", flags->caches, "What to compare (default none,spa)").Type("LIST");
+  command
+      .Add("--pause", flags->pause_ms,
+           "Milliseconds between steps, so that eyes can follow (default 30)")
+      .Between(0.0, 1e4)
+      .Type("MS");
   flags->model.Add(command);
   flags->decode.Add(command);
   command.Footer(

@@ -59,8 +59,8 @@ void Run(const Flags& flags) {
   options.raw = flags.raw;
   options.kv = flags.model.kv;
   options.samples = flags.samples;
-  options.cache = flags.cache.Spec();
   const auto engine = flags.model.Load();
+  options.cache = flags.cache.Spec(*engine);
   options.decode = flags.decode.Resolve(*engine);
   ProgressBar bar;
   engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
@@ -96,8 +96,8 @@ void Run(const Flags& flags) {
                       FormatBytes(static_cast<double>(result.total.cache_bytes)),
                       FormatBytes(static_cast<double>(PeakMemoryBytes())));
   if (result.resumed > 0) {
-    text += fmt::format(" · {} of {} read from {}", result.resumed, result.total.count,
-                        flags.samples);
+    text +=
+        fmt::format(" · {} of {} read from {}", result.resumed, result.total.count, flags.samples);
   }
   PrintLine(text);
 }
@@ -107,35 +107,43 @@ void Run(const Flags& flags) {
 void AddEval(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   Command command = line.Add("eval", "Measure accuracy on the questions of a file");
-  command.Add("--task", flags->task,
-              "bbh (JSON with examples), gsm8k, jsonl (lines with question and answer)")
+  command
+      .Add("--task", flags->task,
+           "bbh (JSON with examples), gsm8k, jsonl (lines with question and answer)")
       .Type("NAME");
   command.Add("--data", flags->data, "Files with the questions")
-      .Required().ExistingFile().Type("FILE...");
-  command.Add("--extract", flags->fields.extract,
-              "Regular expression that finds the answer: its last match counts, of it the "
-              "first group (default: bbh what follows the last \"Answer:\", gsm8k the last number, "
-              "jsonl the whole answer)")
+      .Required()
+      .ExistingFile()
+      .Type("FILE...");
+  command
+      .Add("--extract", flags->fields.extract,
+           "Regular expression that finds the answer: its last match counts, of it the "
+           "first group (default: bbh what follows the last \"Answer:\", gsm8k the last number, "
+           "jsonl the whole answer)")
       .Type("REGEX");
-  command.Add("--question-field", flags->fields.question_field,
-              "Field of a line that holds the question (default question)")
+  command
+      .Add("--question-field", flags->fields.question_field,
+           "Field of a line that holds the question (default question)")
       .Type("NAME");
-  command.Add("--answer-field", flags->fields.answer_field,
-              "Field of a line that holds the answer (default answer)")
+  command
+      .Add("--answer-field", flags->fields.answer_field,
+           "Field of a line that holds the answer (default answer)")
       .Type("NAME");
-  command.Add("--limit", flags->limit, "Questions per file (default: all)")
-      .Type("N");
-  command.Add("--few-shot", flags->few_shot,
-              "Show the first N questions of a file as solved examples; they do not count")
+  command.Add("--limit", flags->limit, "Questions per file (default: all)").Type("N");
+  command
+      .Add("--few-shot", flags->few_shot,
+           "Show the first N questions of a file as solved examples; they do not count")
       .Type("N");
   command.Add("--batch", flags->batch, "Questions decoded together (default 1)")
-      .Between(1, 1024).Type("N");
+      .Between(1, 1024)
+      .Type("N");
   command.Add("--raw", flags->raw, "Ask without the chat template");
   command.Add("--warm", flags->warm,
               "Compute what the questions of a file begin with (--few-shot) once, not for each; "
               "an approximation, with --cache spa");
-  command.Add("--samples", flags->samples,
-              "Keep a line per finished question here; an interrupted run goes on from it")
+  command
+      .Add("--samples", flags->samples,
+           "Keep a line per finished question here; an interrupted run goes on from it")
       .Type("FILE");
   command.Add("--json", flags->json, "Print one JSON object");
   flags->model.Add(command);

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/watch.h"
+#include "engine/memory.h"
 #include "engine/runner.h"
 
 namespace spa::cli {
@@ -62,21 +63,22 @@ void PrintJson(const Engine& engine, const Generation& generation) {
 void Run(const Flags& flags) {
   const auto engine = flags.model.Load();
   const DecodeOptions options = flags.decode.Resolve(*engine);
-  const CacheSpec cache = flags.cache.Spec();
+  const CacheSpec cache = flags.cache.Spec(*engine);
   ProgressBar bar;
   engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
   const SharedCache prepared = engine->PrepareCache(cache);
   bar.Clear();
+  const std::vector<TokenId> prompt = PromptIds(flags, *engine);
+  CheckMemory(*engine, prompt.size(), options, *prepared, AvailableMemory());
   Watch watch;
-  const auto generation = RunAlone(
-      *engine, {PromptIds(flags, *engine), options, prepared}, [&](Generation& running) {
-        if (flags.watch) {
-          watch.Show(*engine, running.decoder());
-        } else if (!flags.json) {
-          bar.Show("decoding", static_cast<double>(running.decoder().steps()) /
-                                   static_cast<double>(options.steps));
-        }
-      });
+  const auto generation = RunAlone(*engine, {prompt, options, prepared}, [&](Generation& running) {
+    if (flags.watch) {
+      watch.Show(*engine, running.decoder());
+    } else if (!flags.json) {
+      bar.Show("decoding",
+               static_cast<double>(running.decoder().steps()) / static_cast<double>(options.steps));
+    }
+  });
   bar.Clear();
   watch.Finish();
   if (flags.json) {
@@ -100,11 +102,16 @@ void AddGenerate(CommandLine& line) {
   Command command = line.Add("generate", "Answer one prompt");
   Flag prompt = command.Add("-p,--prompt", flags->prompt, "The question").Type("TEXT");
   Flag file = command.Add("-f,--file", flags->file, "Read the question from a file; - for stdin")
-      .ExistingFile().Without(prompt).Type("FILE");
+                  .ExistingFile()
+                  .Without(prompt)
+                  .Type("FILE");
   command.Add("--system", flags->system, "System message").Type("TEXT");
   command.Add("--raw", flags->raw, "Use the prompt as it is, without the chat template");
   command.Add("--ids", flags->ids_file, "Read the prompt as whitespace-separated token ids")
-      .ExistingFile().Without(prompt).Without(file).Type("FILE");
+      .ExistingFile()
+      .Without(prompt)
+      .Without(file)
+      .Type("FILE");
   command.Add("--watch", flags->watch, "Show the answer resolving");
   command.Add("--json", flags->json, "Print one JSON object");
   flags->model.Add(command);

@@ -23,10 +23,8 @@ struct TypeTotal {
 
 std::vector<std::pair<std::string, uint64_t>> Numbers(const ModelConfig& config) {
   std::vector<std::pair<std::string, uint64_t>> numbers = {
-      {"layers", config.num_layers},
-      {"width", config.model_dim},
-      {"heads", config.num_heads},
-      {"kv_heads", config.num_kv_heads},
+      {"layers", config.num_layers},  {"width", config.model_dim},
+      {"heads", config.num_heads},    {"kv_heads", config.num_kv_heads},
       {"head_size", config.head_dim},
   };
   const auto add = [&](const char* name, uint64_t value) { numbers.emplace_back(name, value); };
@@ -153,8 +151,7 @@ void Run(const Flags& flags) {
 
 void AddInspect(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  Command command =
-      line.Add("inspect", "Show a model's architecture, shapes, types, tokenizer");
+  Command command = line.Add("inspect", "Show a model's architecture, shapes, types, tokenizer");
   command.Add("model,-m,--model", flags->model,
               "GGUF file or Hugging Face folder (default: the embedded model)");
   command.Add("--tensors", flags->tensors, "List every tensor");

@@ -42,9 +42,12 @@ void Run(const Flags& flags) {
   const auto engine = flags.model.Load();
   AtomicFile file(flags.out);
   Mat<float> logits(ids.size(), engine->config().vocab_rows);
-  engine->DenseLogits(ids, [&](size_t row, std::span<const float> values) {
-    std::ranges::copy(values, logits.Row(row));
-  }, {.attention = Attention(flags, engine->config()), .prompt_length = flags.prompt_length});
+  engine->DenseLogits(
+      ids,
+      [&](size_t row, std::span<const float> values) {
+        std::ranges::copy(values, logits.Row(row));
+      },
+      {.attention = Attention(flags, engine->config()), .prompt_length = flags.prompt_length});
   file.Write(logits.data(), logits.rows() * logits.cols() * sizeof(float));
   file.Commit();
 }
@@ -55,10 +58,13 @@ void AddLogits(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   Command command = line.Add("logits", "Write the raw logits of one dense pass");
   command.Add("--ids", flags->ids_file, "Whitespace-separated token ids; - for stdin")
-      .Required().Type("FILE");
-  command.Add("--out", flags->out,
-              "Output: float32, little-endian, row-major, tokens x vocabulary, not shifted")
-      .Required().Type("FILE");
+      .Required()
+      .Type("FILE");
+  command
+      .Add("--out", flags->out,
+           "Output: float32, little-endian, row-major, tokens x vocabulary, not shifted")
+      .Required()
+      .Type("FILE");
   command.Add("--attention", flags->attention, "full or block (default: the model's)");
   command.Add("--block-length", flags->block_length, "Block attention in blocks of this length");
   command.Add("--prompt-length", flags->prompt_length,

@@ -103,8 +103,9 @@ void Run(const Flags& flags) {
       profile.budget.peak_layer, profile.budget.peak_ratio, profile.budget.first_ratio,
       profile.budget.last_ratio, MeanRatio(bell), profile.fit_error,
       MeanRatio(BudgetRatios(PublishedBudget(engine->config()), bell.size())), out.string(),
-      flags.out.empty() ? "\n--cache spa follows it from now on; with --cache-opt profile=off it does not"
-                        : "",
+      flags.out.empty()
+          ? "\n--cache spa follows it from now on; with --cache-opt profile=off it does not"
+          : "",
       flags.report.empty() ? "" : "\nreport in " + flags.report));
 }
 
@@ -112,28 +113,30 @@ void Run(const Flags& flags) {
 
 void AddProfile(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  Command command =
-      line.Add("profile", "Measure drift per layer and fit SPA-Cache's budget to it");
-  command.Add("--data", flags->data,
-              "Files with questions (default: a few built-in ones)")
-      .ExistingFile().Type("FILE...");
+  Command command = line.Add("profile", "Measure drift per layer and fit SPA-Cache's budget to it");
+  command.Add("--data", flags->data, "Files with questions (default: a few built-in ones)")
+      .ExistingFile()
+      .Type("FILE...");
   command.Add("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
       .Type("NAME");
-  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 10)")
-      .Type("N");
+  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 10)").Type("N");
   command.Add("--tau", flags->tau, "A row below this similarity has drifted (default 0.95)")
-      .Between(0.0, 1.0).Type("S");
+      .Between(0.0, 1.0)
+      .Type("S");
   command.Add("--scope", flags->scope, "Rows that count: gen (default), all")
-      .OneOf({"gen", "all"}).Type("SCOPE");
-  command.Add("--fit", flags->fit,
-              "Curve the budget follows: input, value, proxy, attention, output (default)")
-      .OneOf(kFits).Type("FEATURE");
-  command.Add("--out", flags->out,
-              "Store the profile here (default: the user's cache folder, where --cache spa "
-              "finds it)")
+      .OneOf({"gen", "all"})
+      .Type("SCOPE");
+  command
+      .Add("--fit", flags->fit,
+           "Curve the budget follows: input, value, proxy, attention, output (default)")
+      .OneOf(kFits)
+      .Type("FEATURE");
+  command
+      .Add("--out", flags->out,
+           "Store the profile here (default: the user's cache folder, where --cache spa "
+           "finds it)")
       .Type("FILE");
-  command.Add("--report", flags->report, "Write an HTML page with the figures")
-      .Type("FILE");
+  command.Add("--report", flags->report, "Write an HTML page with the figures").Type("FILE");
   command.Add("--json", flags->json, "Print one JSON object");
   flags->model.Add(command);
   flags->decode.Add(command);

@@ -66,17 +66,17 @@ void Run(const Flags& flags) {
 
 void AddProxy(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  Command command =
-      line.Add("proxy", "Compute and store a model's singular proxies");
-  command.Add("-m,--model", flags->model,
-              "GGUF file or Hugging Face folder (default: the embedded model)")
+  Command command = line.Add("proxy", "Compute and store a model's singular proxies");
+  command
+      .Add("-m,--model", flags->model,
+           "GGUF file or Hugging Face folder (default: the embedded model)")
       .Type("PATH");
-  command.Add("-r,--rank", flags->rank, "Rank (default: LLaDA 128, Dream 32)")
-      .Type("N");
+  command.Add("-r,--rank", flags->rank, "Rank (default: LLaDA 128, Dream 32)").Type("N");
   command.Add("--out", flags->out, "Store them here instead of in the user's cache folder")
       .Type("FILE");
   command.Add("-t,--threads", flags->threads, "Threads to use (default: one per core)")
-      .Between(1, 1024).Type("N");
+      .Between(1, 1024)
+      .Type("N");
   command.Add("--json", flags->json, "Print one JSON object");
   command.Footer("Example:\n  spa proxy -m LLaDA-8B-Instruct-Q4_0.gguf -r 128");
   command.Action([flags] { Run(*flags); });

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "engine/memory.h"
 #include "lab/compare.h"
 #include "server/http_checks.h"
 #include "server/server.h"
@@ -23,7 +24,7 @@ struct Flags {
   ModelFlags model;
   CacheFlags cache;
   ServerOptions server;
-  std::string key, key_file;
+  std::string key, key_file, memory;
   double grace = 10.0;
   double request_time = 0.0;
   bool no_key = false, quiet = false;
@@ -63,8 +64,19 @@ int WaitForSignal(const sigset_t& signals) {
   return signal;
 }
 
+// What is left for requests, the model being there already.
+size_t MemoryForRequests(const Flags& flags) {
+  if (flags.memory.empty()) return AvailableMemory() / 10 * 9;  // the rest: for everybody else
+  const size_t all = ParseBytes(flags.memory), used = ResidentBytes();
+  if (all <= used) {
+    throw Error("the model alone takes {}: --memory must be more", FormatBytes(used));
+  }
+  return all - used;
+}
+
 void Run(Flags flags) {
   ServerOptions& options = flags.server;
+  if (!flags.memory.empty()) ParseBytes(flags.memory);  // wrong before the model is loaded
   options.api_keys = ReadKeys(flags);
   if (!IsLoopback(options.host) && options.api_keys.empty() && !flags.no_key) {
     throw Error("{} can be reached by others: set --api-key, or --no-key to serve everybody",
@@ -79,11 +91,12 @@ void Run(Flags flags) {
 
   const auto engine = flags.model.Load();
   if (options.model_id.empty()) {
-    options.model_id = flags.model.model.empty()
-                           ? "minillada"
-                           : std::filesystem::path(flags.model.model).lexically_normal().stem().string();
+    options.model_id =
+        flags.model.model.empty()
+            ? "minillada"
+            : std::filesystem::path(flags.model.model).lexically_normal().stem().string();
   }
-  options.cache = flags.cache.Spec();
+  options.cache = flags.cache.Spec(*engine);
   options.examples = Examples(flags);
   options.version = SPA_VERSION;
   options.request_time = std::chrono::milliseconds(static_cast<int64_t>(flags.request_time * 1e3));
@@ -96,21 +109,22 @@ void Run(Flags flags) {
       PrintStderr("{}\n", line);
     };
   }
+  SharedCache cache;
   {
-    // Proxies that must be computed are, with a progress bar; the server then finds them on disk.
+    // Proxies that must be computed are, with a progress bar.
     ProgressBar bar;
     engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
-    engine->PrepareCache(options.cache);
+    cache = engine->PrepareCache(options.cache);
     engine->set_progress({});
   }
-  Server server(*engine, options);
+  options.scheduler.memory = MemoryForRequests(flags);
+  Server server(*engine, options, cache);
   const bool v6 = options.host.find(':') != std::string::npos;
   PrintLine(fmt::format("{} on http://{}:{}  (page: /, API: /v1, cache: {}; Ctrl-C ends)",
                         options.model_id, v6 ? "[" + options.host + "]" : options.host,
                         server.port(), options.cache.ToString()));
   WaitForSignal(signals);
-  PrintStderr("spa: finishing what runs, {:.0f} s at most; once more ends at once\n",
-             flags.grace);
+  PrintStderr("spa: finishing what runs, {:.0f} s at most; once more ends at once\n", flags.grace);
   std::thread([signals] {
     WaitForSignal(signals);
     _exit(130);
@@ -122,41 +136,53 @@ void Run(Flags flags) {
 
 void AddServe(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
-  flags->cache.name = "spa";
   Command command = line.Add("serve", "OpenAI-compatible server with a web page");
   ServerOptions& server = flags->server;
-  command.Add("--host", server.host, "Address to listen on (default 127.0.0.1)")
-      .Type("ADDR");
+  command.Add("--host", server.host, "Address to listen on (default 127.0.0.1)").Type("ADDR");
   command.Add("--port", server.port, "Port (default 8080; 0: any free one)")
-      .Between(0, 65535).Type("N");
-  command.Add("--model-name", server.model_id, "Name of the model in the API")
-      .Type("NAME");
-  command.Add("--parallel", server.scheduler.parallel,
-              "Answers computed together (default 4)")
-      .Between(1, 256).Type("N");
-  command.Add("--queue", server.scheduler.queue,
-              "Answers that may wait; more get 429 (default 64)")
-      .Between(1, 4096).Type("N");
-  command.Add("--max-tokens", server.limits.max_tokens,
-              "Longest answer a request may ask for (default: the context)")
-      .Positive().Type("N");
-  command.Add("--max-prompt", server.limits.max_prompt_tokens,
-              "Longest prompt in tokens (default: the context)")
-      .Positive().Type("N");
-  command.Add("--request-time", flags->request_time,
-              "Seconds a request may take, waiting included (default: no limit)")
-      .Between(0.0, 1e6).Type("S");
-  command.Add("--grace", flags->grace,
-              "Seconds running requests get when the server is told to end (default 10)")
-      .Between(0.0, 1e5).Type("S");
-  command.Add("--api-key", flags->key,
-              "Key clients must send (also: the environment's SPA_API_KEY)")
+      .Between(0, 65535)
+      .Type("N");
+  command.Add("--model-name", server.model_id, "Name of the model in the API").Type("NAME");
+  command.Add("--parallel", server.scheduler.parallel, "Answers computed together (default 4)")
+      .Between(1, 256)
+      .Type("N");
+  command.Add("--queue", server.scheduler.queue, "Answers that may wait; more get 429 (default 64)")
+      .Between(1, 4096)
+      .Type("N");
+  command
+      .Add("--max-tokens", server.limits.max_tokens,
+           "Longest answer a request may ask for (default: the context)")
+      .Positive()
+      .Type("N");
+  command
+      .Add("--max-prompt", server.limits.max_prompt_tokens,
+           "Longest prompt in tokens (default: the context)")
+      .Positive()
+      .Type("N");
+  command
+      .Add("--memory", flags->memory,
+           "Memory the server may take, the model included: 2G (default: what is left)")
+      .Type("BYTES");
+  command.Add("--lenient", server.limits.lenient,
+              "Ignore unknown fields of requests, and name them in a header");
+  command
+      .Add("--request-time", flags->request_time,
+           "Seconds a request may take, waiting included (default: no limit)")
+      .Between(0.0, 1e6)
+      .Type("S");
+  command
+      .Add("--grace", flags->grace,
+           "Seconds running requests get when the server is told to end (default 10)")
+      .Between(0.0, 1e5)
+      .Type("S");
+  command
+      .Add("--api-key", flags->key, "Key clients must send (also: the environment's SPA_API_KEY)")
       .Type("KEY");
-  command.Add("--api-key-file", flags->key_file, "File with one key per line")
-      .Type("FILE");
+  command.Add("--api-key-file", flags->key_file, "File with one key per line").Type("FILE");
   command.Add("--no-key", flags->no_key, "Listen on a public address without a key");
-  command.Add("--cors-origin", server.origins,
-              "Web origin that may call the API, may be repeated; * for all")
+  command
+      .Add("--cors-origin", server.origins,
+           "Web origin that may call the API, may be repeated; * for all")
       .Type("URL");
   command.Add("--quiet", flags->quiet, "No line per request on stderr");
   flags->model.Add(command);

@@ -46,7 +46,7 @@ class Flag {
   Flag& Positive();
   Flag& OneOf(const std::vector<std::string>& values);
   Flag& NotEmpty();
-  Flag& ExistingFile();  // or - for stdin
+  Flag& ExistingFile();              // or - for stdin
   Flag& Without(const Flag& other);  // not both
 
  private:

@@ -26,11 +26,16 @@ std::vector<std::string> Keys(const std::map<std::string, T>& map) {
 
 const char* TypeName(const OptionInfo& info) {
   switch (info.type) {
-    case OptionType::kCount: return "N";
-    case OptionType::kReal: return "X";
-    case OptionType::kChoice: return "NAME";
-    case OptionType::kFlag: return "on|off";
-    case OptionType::kText: break;
+    case OptionType::kCount:
+      return "N";
+    case OptionType::kReal:
+      return "X";
+    case OptionType::kChoice:
+      return "NAME";
+    case OptionType::kFlag:
+      return "on|off";
+    case OptionType::kText:
+      break;
   }
   return "TEXT";
 }
@@ -38,8 +43,9 @@ const char* TypeName(const OptionInfo& info) {
 }  // namespace
 
 void ModelFlags::Add(Command& command) {
-  command.Add("-m,--model", model,
-              "GGUF file or Hugging Face folder (default: the embedded mini model)")
+  command
+      .Add("-m,--model", model,
+           "GGUF file or Hugging Face folder (default: the embedded mini model)")
       .NotEmpty()
       .Type("PATH");
   command.Add("-t,--threads", threads, "Threads to use (default: one per core)")
@@ -84,22 +90,25 @@ DecodeChoices DecodeFlags::Choices() const {
   return choices;
 }
 
-DecodeOptions DecodeFlags::Resolve(const Engine& engine) const {
-  return Choices().Resolve(engine);
-}
+DecodeOptions DecodeFlags::Resolve(const Engine& engine) const { return Choices().Resolve(engine); }
 
 void CacheFlags::Add(Command& command) {
   std::vector<std::string> names;
   for (const CacheInfo& info : Caches()) names.push_back(info.name);
-  command.Add("--cache", name,
-              fmt::format("Cache (default {}): {}", name, fmt::join(names, ", ")))
-      .OneOf(names).Type("NAME").Group("Cache");
+  command
+      .Add("--cache", name,
+           fmt::format("Cache (default: block for models with block attention, else spa): {}",
+                       fmt::join(names, ", ")))
+      .OneOf(names)
+      .Type("NAME")
+      .Group("Cache");
   command.Add("--cache-opt", options, "Option of the cache, key=value; may be repeated")
-      .Type("K=V").Group("Cache");
+      .Type("K=V")
+      .Group("Cache");
 }
 
-CacheSpec CacheFlags::Spec() const {
-  CacheSpec spec{.name = name, .options = {}};
+CacheSpec CacheFlags::Spec(const Engine& engine) const {
+  CacheSpec spec{.name = name.value_or(engine.DefaultCache()), .options = {}};
   for (const std::string& option : options) AddOption(spec, option);
   return spec;
 }

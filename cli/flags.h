@@ -39,11 +39,11 @@ struct DecodeFlags {
 
 // --cache, --cache-opt
 struct CacheFlags {
-  std::string name = "none";
+  std::optional<std::string> name;  // absent: the model's default
   std::vector<std::string> options;
 
   void Add(Command& command);
-  CacheSpec Spec() const;
+  CacheSpec Spec(const Engine& engine) const;
 };
 
 // Writes text and a newline to stdout; throws Error when stdout is closed.

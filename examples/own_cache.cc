@@ -16,8 +16,8 @@ static int BeginStep(void*, const spa_step* step, spa_rows* out) {
 static int PlanLayer(void*, const spa_layer*, spa_rows* out) { return Rows(out); }
 
 int main() {
-  const spa_policy policy = {sizeof(policy), nullptr, SPA_REUSE_NOTHING, nullptr, nullptr,
-                             BeginStep, PlanLayer, nullptr};
+  const spa_policy policy = {sizeof(policy), nullptr,   SPA_REUSE_NOTHING, nullptr,
+                             nullptr,        BeginStep, PlanLayer,         nullptr};
   const auto answer = spa::Model::Load()->Ask("not ( True and False ) is", {.policy = &policy});
   std::puts(answer->text.c_str());
 }

@@ -28,8 +28,8 @@ struct TestModel {
         .make;
   }
 
-  std::unique_ptr<Generation> Start(const std::vector<TokenId>& prompt, const DecodeOptions& options,
-                                    const PolicyFactory& policy) {
+  std::unique_ptr<Generation> Start(const std::vector<TokenId>& prompt,
+                                    const DecodeOptions& options, const PolicyFactory& policy) {
     DecodeVocabulary vocabulary{.mask_id = file.config().mask_id,
                                 .fill_id = file.config().eos_id.value_or(0),
                                 .stop_ids = {},

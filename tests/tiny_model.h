@@ -77,8 +77,7 @@ inline const std::string& TinyModel(const std::string& family) {
   struct File {
     explicit File(const std::string& f)
         : path((std::filesystem::temp_directory_path() /
-                ("spa-tiny-" + f + "-" + std::to_string(::getpid()) +
-                 ".gguf"))
+                ("spa-tiny-" + f + "-" + std::to_string(::getpid()) + ".gguf"))
                    .string()) {
       WriteTinyModel(f, path);
     }

@@ -61,10 +61,10 @@ struct Frame {
 };
 
 struct GenerateOptions {
-  std::string options;  // "threshold=0.9 gen-length=64": see `spa options`
-  std::string cache;    // "spa:rank=64"; empty: spa
-  const spa_policy* policy = nullptr;          // a cache of your own instead
-  std::function<bool(const Frame&)> on_step;   // false stops
+  std::string options;                        // "threshold=0.9 gen-length=64": see `spa options`
+  std::string cache;                          // "spa:rank=64"; empty: the model's default
+  const spa_policy* policy = nullptr;         // a cache of your own instead
+  std::function<bool(const Frame&)> on_step;  // false stops
 };
 
 class Model {
@@ -109,8 +109,11 @@ class Model {
     const std::unique_ptr<spa_result, decltype(&spa_result_free)> result(made, spa_result_free);
     size_t count = 0;
     const int32_t* ids = spa_result_ids(made, &count);
-    return Answer{spa_result_text(made), {ids, ids + count}, spa_result_steps(made),
-                  spa_result_seconds(made), spa_result_rows_fraction(made)};
+    return Answer{spa_result_text(made),
+                  {ids, ids + count},
+                  spa_result_steps(made),
+                  spa_result_seconds(made),
+                  spa_result_rows_fraction(made)};
   }
 
   // Logits of one dense pass, row by row: [ids.size(), vocab_size()].

@@ -3,8 +3,8 @@
  * that may grow begin with their size, which spa_*_init sets.
  *
  * Functions return SPA_OK or an error code; spa_last_error() then holds one line that says what is
- * wrong, for the calling thread, until its next call. Strings returned are UTF-8. A model may be used
- * by one thread at a time. */
+ * wrong, for the calling thread, until its next call. Strings returned are UTF-8. A model may be
+ * used by one thread at a time. */
 #ifndef SPA_SPA_C_H_
 #define SPA_SPA_C_H_
 
@@ -19,10 +19,10 @@ extern "C" {
 
 typedef enum {
   SPA_OK = 0,
-  SPA_INVALID = 1,   /* a file, an option or an argument is wrong */
+  SPA_INVALID = 1, /* a file, an option or an argument is wrong */
   SPA_MEMORY = 2,
-  SPA_INTERNAL = 3,  /* our fault */
-  SPA_STOPPED = 4    /* a callback asked to stop */
+  SPA_INTERNAL = 3, /* our fault */
+  SPA_STOPPED = 4   /* a callback asked to stop */
 } spa_status;
 
 typedef struct spa_model spa_model;
@@ -42,13 +42,13 @@ SPA_API int32_t spa_model_mask_id(const spa_model* model);
 
 /* Token ids of a text, or of a question in the model's chat template. Writes at most `capacity` ids
  * and sets `count` to how many there are. */
-SPA_API spa_status spa_tokenize(spa_model* model, const char* text, int32_t* ids,
-                                   size_t capacity, size_t* count);
+SPA_API spa_status spa_tokenize(spa_model* model, const char* text, int32_t* ids, size_t capacity,
+                                size_t* count);
 SPA_API spa_status spa_tokenize_chat(spa_model* model, const char* question, int32_t* ids,
-                                        size_t capacity, size_t* count);
+                                     size_t capacity, size_t* count);
 /* Text of token ids; `size` is set to its bytes without the final zero. */
 SPA_API spa_status spa_detokenize(spa_model* model, const int32_t* ids, size_t count, char* text,
-                                     size_t capacity, size_t* size);
+                                  size_t capacity, size_t* size);
 
 /* Logits of one dense pass, row by row: [count, vocab]. */
 SPA_API spa_status spa_logits(spa_model* model, const int32_t* ids, size_t count, float* logits);
@@ -64,9 +64,9 @@ typedef struct {
   const int32_t* ids;    /* [num_rows] */
   const uint8_t* masked; /* [num_rows], 1 where a position is open */
   size_t num_rows, prompt_length, block_begin, block_end, step, step_in_block;
-  spa_rows visible;      /* rows that take part */
-  spa_rows changed;      /* positions whose token is new since the last step */
-  spa_rows wanted;       /* rows whose logits are read */
+  spa_rows visible; /* rows that take part */
+  spa_rows changed; /* positions whose token is new since the last step */
+  spa_rows wanted;  /* rows whose logits are read */
 } spa_step;
 
 typedef struct {
@@ -74,7 +74,7 @@ typedef struct {
   const spa_step* step;
   const float* inputs; /* [num_rows, model_dim]; rows that did not reach the layer hold nothing */
   size_t model_dim;
-  spa_rows live;       /* those that did */
+  spa_rows live; /* those that did */
 } spa_layer;
 
 typedef enum {
@@ -94,7 +94,7 @@ typedef struct {
   void (*destroy)(void* state);
   int (*begin_step)(void* state, const spa_step* step, spa_rows* rows);   /* who enters layer 0 */
   int (*plan_layer)(void* state, const spa_layer* layer, spa_rows* rows); /* who is recomputed */
-  void (*end_step)(void* state); /* may be NULL */
+  void (*end_step)(void* state);                                          /* may be NULL */
 } spa_policy;
 
 /* ---- generating */
@@ -104,13 +104,13 @@ typedef struct {
   const int32_t* ids;     /* [num_ids], the whole canvas; open positions hold the mask */
   const uint8_t* settled; /* [num_ids] */
   size_t num_ids;
-  const char* text;       /* what is settled from the beginning on */
+  const char* text; /* what is settled from the beginning on */
 } spa_frame;
 
 typedef struct {
-  size_t size;            /* of this struct: sizeof(spa_generate_options) */
-  const char* options;    /* "threshold=0.9 gen-length=64": the options of `spa options`; NULL: none */
-  const char* cache;      /* "spa", "spa:rank=64", ...; NULL: spa */
+  size_t size;         /* of this struct: sizeof(spa_generate_options) */
+  const char* options; /* "threshold=0.9 gen-length=64": the options of `spa options`; NULL: none */
+  const char* cache;   /* "spa", "spa:rank=64", ...; NULL: the model's default */
   const spa_policy* policy; /* a cache of your own instead; NULL: none */
   /* Called after every step; non-zero stops. */
   int (*on_step)(void* user, const spa_frame* frame);
@@ -119,7 +119,7 @@ typedef struct {
 
 /* Answers a prompt of token ids. `options` may be NULL. The result is to be freed. */
 SPA_API spa_status spa_generate(spa_model* model, const int32_t* prompt, size_t count,
-                                   const spa_generate_options* options, spa_result** result);
+                                const spa_generate_options* options, spa_result** result);
 SPA_API void spa_result_free(spa_result* result);
 SPA_API const char* spa_result_text(const spa_result* result);
 SPA_API const int32_t* spa_result_ids(const spa_result* result, size_t* count); /* the canvas */

@@ -68,7 +68,8 @@ RowSet Checked(const spa_rows& rows, const RowSet& among) {
 class ForeignPolicy : public CachePolicy {
  public:
   explicit ForeignPolicy(const spa_policy& policy)
-      : policy_(policy), state_(policy.create != nullptr ? policy.create(policy.user) : policy.user) {}
+      : policy_(policy),
+        state_(policy.create != nullptr ? policy.create(policy.user) : policy.user) {}
   ~ForeignPolicy() override {
     if (policy_.destroy != nullptr) policy_.destroy(state_);
   }
@@ -124,7 +125,8 @@ class ForeignPolicy : public CachePolicy {
 
 SharedCache CacheOf(Engine& engine, const spa_generate_options& options) {
   if (options.policy == nullptr) {
-    return engine.PrepareCache(ParseCacheSpec(options.cache != nullptr ? options.cache : "spa"));
+    return engine.PrepareCache(
+        ParseCacheSpec(options.cache != nullptr ? options.cache : engine.DefaultCache()));
   }
   const spa_policy policy = *options.policy;
   Require(policy.size == sizeof(spa_policy), "spa_policy.size is not the size of spa_policy");
@@ -159,8 +161,8 @@ void Report(const Engine& engine, const Generation& generation,
   }
   std::string text;
   if (engine.has_tokenizer()) {
-    text = engine.tokenizer().Decode({ids.begin(), ids.begin() + static_cast<ptrdiff_t>(
-                                                                 decoder.SettledPrefix().length)});
+    text = engine.tokenizer().Decode(
+        {ids.begin(), ids.begin() + static_cast<ptrdiff_t>(decoder.SettledPrefix().length)});
   }
   const spa_frame frame = {.step = decoder.steps(),
                            .ids = ids.data(),
@@ -201,9 +203,8 @@ int32_t spa_model_mask_id(const spa_model* model) { return model->engine.config(
 
 spa_status spa_tokenize(spa_model* model, const char* text, int32_t* ids, size_t capacity,
                         size_t* count) {
-  return Guarded([&] {
-    spa::CopyIds(model->engine.tokenizer().Encode(text), ids, capacity, count);
-  });
+  return Guarded(
+      [&] { spa::CopyIds(model->engine.tokenizer().Encode(text), ids, capacity, count); });
 }
 
 spa_status spa_tokenize_chat(spa_model* model, const char* question, int32_t* ids, size_t capacity,
@@ -251,13 +252,14 @@ spa_status spa_generate(spa_model* model, const int32_t* prompt, size_t count,
       options = *given;
     }
     spa::Engine& engine = model->engine;
-    const auto generation = spa::RunAlone(
-        engine,
-        {{prompt, prompt + count}, spa::DecodeOf(engine, options.options),
-         spa::CacheOf(engine, options)},
-        [&](spa::Generation& running) {
-          if (options.on_step != nullptr) spa::Report(engine, running, options);
-        });
+    const auto generation = spa::RunAlone(engine,
+                                          {{prompt, prompt + count},
+                                           spa::DecodeOf(engine, options.options),
+                                           spa::CacheOf(engine, options)},
+                                          [&](spa::Generation& running) {
+                                            if (options.on_step != nullptr)
+                                              spa::Report(engine, running, options);
+                                          });
     *result = new spa_result{spa::AnswerText(engine, generation->decoder()),
                              spa::CanvasIds(generation->decoder()), generation->Stats()};
   });

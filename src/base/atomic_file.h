@@ -1,6 +1,6 @@
 // A file written aside and renamed into place by Commit. Until then it has no name where the file
-// system can do that, so that a run that is killed leaves nothing behind. Links are followed; what is
-// no regular file (a device, a pipe) is written directly.
+// system can do that, so that a run that is killed leaves nothing behind. Links are followed; what
+// is no regular file (a device, a pipe) is written directly.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,7 @@ class AtomicFile {
 
   // Appends. Throws Error when the disk is full or fails.
   void Write(std::span<const std::byte> bytes);
-  void Write(const void* data, size_t size) {
-    Write({static_cast<const std::byte*>(data), size});
-  }
+  void Write(const void* data, size_t size) { Write({static_cast<const std::byte*>(data), size}); }
   uint64_t size() const { return size_; }
 
   // Flushes to the disk and gives the file its name.

@@ -1,7 +1,7 @@
 // Errors. spa::Error is thrown where files, options or requests are read; its message says what was
 // found, what was expected and what to do. SPA_CHECK guards programmer mistakes and is never
-// reachable from user input; a failed one throws InternalError, so that a server can end the request
-// and live.
+// reachable from user input; a failed one throws InternalError, so that a server can end the
+// request and live.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,8 +17,7 @@ class Error : public std::runtime_error {
   explicit Error(const std::string& message) : std::runtime_error(message) {}
 
   template <typename... Args>
-    requires(sizeof...(Args) > 0)
-  explicit Error(fmt::format_string<Args...> format, Args&&... args)
+  requires(sizeof...(Args) > 0) explicit Error(fmt::format_string<Args...> format, Args&&... args)
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 

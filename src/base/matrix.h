@@ -1,4 +1,5 @@
-// Row-major matrices: MatView looks, Mat owns (64-byte aligned rows are not promised, the start is).
+// Row-major matrices: MatView looks, Mat owns (64-byte aligned rows are not promised, the start
+// is).
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,8 @@ struct MatView {
   MatView(T* d, size_t r, size_t c, size_t s) : data(d), rows(r), cols(c), stride(s) {}
   // A mutable view is also a constant one.
   template <typename U>
-    requires(std::is_same_v<const U, T>)
-  MatView(const MatView<U>& other)  // NOLINT(google-explicit-constructor)
+  requires(std::is_same_v<const U, T>)
+      MatView(const MatView<U>& other)  // NOLINT(google-explicit-constructor)
       : MatView(other.data, other.rows, other.cols, other.stride) {}
 
   T* Row(size_t row) const { return data + row * stride; }

@@ -23,8 +23,8 @@ size_t Distance(std::string_view a, std::string_view b) {
   for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
     for (size_t j = 1; j <= b.size(); ++j) {
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1,
-                          d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      d[i][j] = std::min(
+          {d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
         d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
       }
@@ -37,29 +37,44 @@ size_t Distance(std::string_view a, std::string_view b) {
 
 OptionInfo OptionInfo::Count(std::string name, double least, double most, std::string fallback,
                              std::string help) {
-  return {.name = std::move(name), .type = OptionType::kCount, .least = least, .most = most,
-          .fallback = std::move(fallback), .help = std::move(help)};
+  return {.name = std::move(name),
+          .type = OptionType::kCount,
+          .least = least,
+          .most = most,
+          .fallback = std::move(fallback),
+          .help = std::move(help)};
 }
 
 OptionInfo OptionInfo::Number(std::string name, double least, double most, std::string fallback,
                               std::string help) {
-  return {.name = std::move(name), .type = OptionType::kReal, .least = least, .most = most,
-          .fallback = std::move(fallback), .help = std::move(help)};
+  return {.name = std::move(name),
+          .type = OptionType::kReal,
+          .least = least,
+          .most = most,
+          .fallback = std::move(fallback),
+          .help = std::move(help)};
 }
 
 OptionInfo OptionInfo::Choice(std::string name, std::vector<std::string> choices,
                               std::string fallback, std::string help) {
-  return {.name = std::move(name), .type = OptionType::kChoice, .choices = std::move(choices),
-          .fallback = std::move(fallback), .help = std::move(help)};
+  return {.name = std::move(name),
+          .type = OptionType::kChoice,
+          .choices = std::move(choices),
+          .fallback = std::move(fallback),
+          .help = std::move(help)};
 }
 
 OptionInfo OptionInfo::Flag(std::string name, std::string fallback, std::string help) {
-  return {.name = std::move(name), .type = OptionType::kFlag, .fallback = std::move(fallback),
+  return {.name = std::move(name),
+          .type = OptionType::kFlag,
+          .fallback = std::move(fallback),
           .help = std::move(help)};
 }
 
 OptionInfo OptionInfo::Text(std::string name, std::string fallback, std::string help) {
-  return {.name = std::move(name), .type = OptionType::kText, .fallback = std::move(fallback),
+  return {.name = std::move(name),
+          .type = OptionType::kText,
+          .fallback = std::move(fallback),
           .help = std::move(help)};
 }
 

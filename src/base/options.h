@@ -15,18 +15,18 @@ enum class OptionType { kCount, kReal, kChoice, kFlag, kText };
 struct OptionInfo {
   std::string name;  // "block-length"; as a request field block_length
   OptionType type = OptionType::kReal;
-  double least = 0.0, most = 0.0;       // kCount, kReal
+  double least = 0.0, most = 0.0;         // kCount, kReal
   std::vector<std::string> choices = {};  // kChoice
-  std::string fallback;                 // what holds when it is not given, for people
-  std::string help;                     // one line
-  std::string alias = {};               // another name for it
+  std::string fallback;                   // what holds when it is not given, for people
+  std::string help;                       // one line
+  std::string alias = {};                 // another name for it
 
   static OptionInfo Count(std::string name, double least, double most, std::string fallback,
                           std::string help);
   static OptionInfo Number(std::string name, double least, double most, std::string fallback,
                            std::string help);
-  static OptionInfo Choice(std::string name, std::vector<std::string> choices,
-                           std::string fallback, std::string help);
+  static OptionInfo Choice(std::string name, std::vector<std::string> choices, std::string fallback,
+                           std::string help);
   static OptionInfo Flag(std::string name, std::string fallback, std::string help);
   static OptionInfo Text(std::string name, std::string fallback, std::string help);
 
@@ -51,7 +51,8 @@ OptionValue ParseOption(const OptionInfo& info, std::string_view text, std::stri
 // The option of that name or alias ('_' and '-' are the same), or nullptr.
 const OptionInfo* FindOption(std::span<const OptionInfo> table, std::string_view name);
 
-// The nearest of `names`, if it is near enough to be what was meant: ", did you mean 'x'?", else "".
+// The nearest of `names`, if it is near enough to be what was meant: ", did you mean 'x'?", else
+// "".
 std::string DidYouMean(std::string_view name, std::span<const std::string> names);
 
 }  // namespace spa

@@ -11,7 +11,7 @@ namespace spa {
 
 enum class Phase { kIdentify, kAttention, kFfn, kHead, kSampling, kOther };
 inline constexpr std::array<std::string_view, 6> kPhaseNames = {"identify", "attention", "ffn",
-                                                                 "head",     "sampling",  "other"};
+                                                                "head",     "sampling",  "other"};
 
 class PhaseClock {
  public:

@@ -25,8 +25,8 @@ std::vector<size_t> FirstAscending(std::vector<size_t> order, size_t count) {
 }  // namespace
 
 std::vector<size_t> CommitBest(std::span<const Candidate> candidates, size_t count) {
-  return FirstAscending(
-      Ranked(candidates.size(), [&](size_t i) { return candidates[i].score; }), count);
+  return FirstAscending(Ranked(candidates.size(), [&](size_t i) { return candidates[i].score; }),
+                        count);
 }
 
 std::vector<size_t> CommitDrawn(std::span<const Candidate> candidates, size_t count,
@@ -78,9 +78,8 @@ std::vector<size_t> CommitFactor(std::span<const Candidate> candidates, double f
   const std::vector<size_t> order =
       Ranked(candidates.size(), [&](size_t i) { return candidates[i].probability; });
   size_t count = std::min<size_t>(1, order.size());
-  while (count < order.size() && static_cast<double>(count + 2) *
-                                         (1.0 - candidates[order[count]].probability) <
-                                     factor) {
+  while (count < order.size() &&
+         static_cast<double>(count + 2) * (1.0 - candidates[order[count]].probability) < factor) {
     ++count;
   }
   return FirstAscending(order, count);

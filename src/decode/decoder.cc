@@ -31,9 +31,8 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
   ids_.insert(ids_.end(), suffix.begin(), suffix.end());
   masked_.resize(ids_.size(), 0);
   const size_t num_blocks = (options_.gen_length + block - 1) / block;
-  steps_per_block_ = options_.steps_per_block > 0
-                         ? options_.steps_per_block
-                         : (options_.steps + num_blocks - 1) / num_blocks;
+  steps_per_block_ = options_.steps_per_block > 0 ? options_.steps_per_block
+                                                  : (options_.steps + num_blocks - 1) / num_blocks;
   if (options_.schedule == Schedule::kTimeGrid) grid_ = TimeGrid(steps_per_block_, options_.eps);
   const size_t begin = options_.blocks_from_start ? prompt_length_ / block * block : prompt_length_;
   // A prompt of whole blocks: its last row gives the first token.
@@ -57,9 +56,9 @@ void Decoder::StartBlock(BlockRange block) {
 }
 
 size_t Decoder::MasksIn(BlockRange range) const {
-  return static_cast<size_t>(
-      std::accumulate(masked_.begin() + static_cast<ptrdiff_t>(range.begin),
-                      masked_.begin() + static_cast<ptrdiff_t>(range.end), 0));
+  return static_cast<size_t>(std::accumulate(masked_.begin() + static_cast<ptrdiff_t>(range.begin),
+                                             masked_.begin() + static_cast<ptrdiff_t>(range.end),
+                                             0));
 }
 
 BlockRange Decoder::Part() const {
@@ -193,8 +192,8 @@ size_t Decoder::IndexOf(uint32_t row) const {
 
 void Decoder::Offer(uint32_t row, std::span<float> logits) {
   const auto position = row + static_cast<uint32_t>(shift_);
-  const Candidate candidate = SampleToken(logits, options_, vocabulary_,
-                                          RandomStream(options_.seed, forwards_, position));
+  const Candidate candidate =
+      SampleToken(logits, options_, vocabulary_, RandomStream(options_.seed, forwards_, position));
   const auto place = std::ranges::lower_bound(positions_, position);
   if (place != positions_.end() && *place == position) {
     candidates_[static_cast<size_t>(place - positions_.begin())] = candidate;
@@ -209,11 +208,10 @@ std::vector<size_t> Decoder::Choose() const {
   const RandomStream random(options_.seed, forwards_, UINT64_MAX);
   if (seeding_) return {0};
   if (options_.threshold) {
-    const size_t at_least =
-        options_.schedule == Schedule::kEvenSplitBlock && !positions_.empty() &&
-                !options_.edit_threshold
-            ? QuotaOfStep()
-            : std::min<size_t>(1, positions_.size());
+    const size_t at_least = options_.schedule == Schedule::kEvenSplitBlock && !positions_.empty() &&
+                                    !options_.edit_threshold
+                                ? QuotaOfStep()
+                                : std::min<size_t>(1, positions_.size());
     return CommitThreshold(candidates_, *options_.threshold, at_least);
   }
   if (options_.factor) return CommitFactor(candidates_, *options_.factor);

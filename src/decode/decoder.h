@@ -57,7 +57,7 @@ class Decoder {
   // first stop token with everything before it settled. Tokens that may still be edited do not
   // count.
   struct Prefix {
-    size_t length = 0;      // tokens of the answer, without the stop token
+    size_t length = 0;  // tokens of the answer, without the stop token
     bool ended = false;
   };
   Prefix SettledPrefix() const;
@@ -72,7 +72,7 @@ class Decoder {
   bool BlockFinished() const;
   bool HoldsStop(size_t end) const;  // a stop token among the answer before `end`
   size_t QuotaOfStep() const;
-  bool RuleDecides() const;          // a rule, not the schedule, decides how many are settled
+  bool RuleDecides() const;  // a rule, not the schedule, decides how many are settled
   // Whether the positions a step will settle are known before its logits.
   bool KnownAhead() const;
   void KeepNextPositions();
@@ -88,21 +88,21 @@ class Decoder {
   std::vector<TokenId> ids_;
   std::vector<uint8_t> masked_;
   size_t steps_per_block_;
-  std::vector<float> grid_;          // kTimeGrid
-  std::vector<size_t> counts_;       // kLinear, of the block
+  std::vector<float> grid_;     // kTimeGrid
+  std::vector<size_t> counts_;  // kLinear, of the block
   BlockRange block_;
-  bool seeding_ = false;             // this pass gives the next block's first token
-  size_t step_ = 0;                  // planned step of the block
-  size_t block_forwards_ = 0;        // forward passes in the block
-  size_t post_steps_ = 0;            // passes that began with a full block
-  bool edited_ = false;              // the last of them changed something
+  bool seeding_ = false;       // this pass gives the next block's first token
+  size_t step_ = 0;            // planned step of the block
+  size_t block_forwards_ = 0;  // forward passes in the block
+  size_t post_steps_ = 0;      // passes that began with a full block
+  bool edited_ = false;        // the last of them changed something
   size_t masks_at_block_start_ = 0;
   size_t forwards_ = 0;
   bool done_ = false;
   StepInput input_;
   std::vector<uint32_t> positions_;  // wanted positions
   std::vector<Candidate> candidates_;
-  std::vector<uint32_t> checked_;    // settled positions that may be edited
+  std::vector<uint32_t> checked_;  // settled positions that may be edited
   std::vector<Candidate> checked_candidates_;
   RowSet changed_;
 };

@@ -16,8 +16,8 @@ Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
   }
   const size_t num_states = options.cfg_scale > 0.0 ? 2 : 1;
   for (size_t i = 0; i < num_states; ++i) {
-    states_.push_back(std::make_unique<SequenceState>(config, decoder_.ids().size(), kv_type,
-                                                      policy()));
+    states_.push_back(
+        std::make_unique<SequenceState>(config, decoder_.ids().size(), kv_type, policy()));
     states_.back()->set_attention(attention);
   }
   if (num_states == 2) {
@@ -87,8 +87,7 @@ void Generation::Finish(ThreadPool& pool) {
       float* conditional = guided_[0].Row(index);
       const float* unconditional = guided_[1].Row(index);
       for (size_t id = 0; id < guided_[0].cols(); ++id) {
-        conditional[id] =
-            unconditional[id] + scale * (conditional[id] - unconditional[id]);
+        conditional[id] = unconditional[id] + scale * (conditional[id] - unconditional[id]);
       }
       decoder_.Offer(input.RowOf(decoder_.positions()[index]), {conditional, guided_[0].cols()});
     });

@@ -17,7 +17,7 @@ namespace spa {
 
 // What a generation did and how long it took.
 struct GenerationStats {
-  std::string cache;            // exactly, as PreparedCache describes it
+  std::string cache;  // exactly, as PreparedCache describes it
   size_t prompt_tokens = 0;
   size_t canvas_tokens = 0;
   size_t generated_tokens = 0;  // of the answer, without its end token

@@ -9,9 +9,12 @@ namespace {
 
 // LLaDA and Dream call the same order by different names; the first name of each is ours.
 constexpr std::pair<const char*, Order> kOrders[] = {
-    {"low_confidence", Order::kProbability}, {"maskgit_plus", Order::kProbability},
-    {"topk_margin", Order::kMargin},         {"entropy", Order::kEntropy},
-    {"random", Order::kRandom},              {"origin", Order::kRandom},
+    {"low_confidence", Order::kProbability},
+    {"maskgit_plus", Order::kProbability},
+    {"topk_margin", Order::kMargin},
+    {"entropy", Order::kEntropy},
+    {"random", Order::kRandom},
+    {"origin", Order::kRandom},
     {"leftmost", Order::kLeftmost},
 };
 constexpr std::pair<const char*, EosRule> kEosRules[] = {
@@ -20,9 +23,12 @@ constexpr std::pair<const char*, EosRule> kEosRules[] = {
 constexpr std::pair<const char*, Stop> kStops[] = {
     {"on", Stop::kAnswer}, {"block", Stop::kBlock}, {"off", Stop::kNever}};
 constexpr std::pair<const char*, Schedule> kSchedules[] = {
-    {"even-split", Schedule::kEvenSplit}, {"even-split-block", Schedule::kEvenSplitBlock},
-    {"linear", Schedule::kLinear},        {"time-grid", Schedule::kTimeGrid},
-    {"entropy-kept", Schedule::kEntropyKept}, {"none", Schedule::kNone}};
+    {"even-split", Schedule::kEvenSplit},
+    {"even-split-block", Schedule::kEvenSplitBlock},
+    {"linear", Schedule::kLinear},
+    {"time-grid", Schedule::kTimeGrid},
+    {"entropy-kept", Schedule::kEntropyKept},
+    {"none", Schedule::kNone}};
 
 template <typename T, size_t N>
 std::vector<std::string> Names(const std::pair<const char*, T> (&pairs)[N]) {
@@ -82,7 +88,8 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
       {OptionInfo::Number("temperature", 0, 100, "0", "0 takes the most likely token"),
        [](const V& v, O& o) { o.temperature = v.number; },
        [](const O& o) { return fmt::format("{}", o.temperature); }},
-      {OptionInfo::Number("top-p", 1e-6, 1, "1", "Keep the most likely tokens up to this mass (Dream)"),
+      {OptionInfo::Number("top-p", 1e-6, 1, "1",
+                          "Keep the most likely tokens up to this mass (Dream)"),
        [](const V& v, O& o) { o.top_p = v.number; },
        [](const O& o) { return fmt::format("{}", o.top_p); }},
       {OptionInfo::Count("top-k", 0, 1 << 30, "0: all", "Keep the K most likely tokens (Dream)"),
@@ -105,11 +112,11 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
        [](const O& o) { return Text(o.threshold); }},
       {OptionInfo::Number("factor", 1e-6, 1e6, "off",
                           "Parallel decoding by Fast-dLLM's factor rule (try 1)"),
-       [](const V& v, O& o) { o.factor = v.number; },
-       [](const O& o) { return Text(o.factor); }},
-      {OptionInfo::Number("entropy-bound", 0, 1e6, "off",
-                          "Parallel decoding: settle while all but the least sure have at most this "
-                          "entropy together (try 0.1)"),
+       [](const V& v, O& o) { o.factor = v.number; }, [](const O& o) { return Text(o.factor); }},
+      {OptionInfo::Number(
+           "entropy-bound", 0, 1e6, "off",
+           "Parallel decoding: settle while all but the least sure have at most this "
+           "entropy together (try 0.1)"),
        [](const V& v, O& o) { o.entropy_bound = v.number; },
        [](const O& o) { return Text(o.entropy_bound); }},
       {OptionInfo::Number("edit-threshold", 0, 1, "off; LLaDA2.1 0.5",

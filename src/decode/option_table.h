@@ -19,6 +19,7 @@ struct DecodeOption {
 const std::vector<DecodeOption>& DecodeOptionTable();
 
 // Every option with its value, in the order of the table: what a record of a run needs.
-std::vector<std::pair<std::string, std::string>> DescribeDecodeOptions(const DecodeOptions& options);
+std::vector<std::pair<std::string, std::string>> DescribeDecodeOptions(
+    const DecodeOptions& options);
 
 }  // namespace spa

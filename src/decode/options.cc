@@ -9,8 +9,7 @@ namespace spa {
 void ValidateDecodeOptions(const DecodeOptions& o) {
   if (o.gen_length < 1) throw Error("the generation length must be at least 1");
   if (o.block_length < 1) throw Error("the block length must be at least 1");
-  const bool whole_blocks =
-      o.schedule == Schedule::kEvenSplit || o.schedule == Schedule::kTimeGrid;
+  const bool whole_blocks = o.schedule == Schedule::kEvenSplit || o.schedule == Schedule::kTimeGrid;
   if (whole_blocks && o.gen_length % o.block_length != 0) {
     throw Error("the generation length {} is not a multiple of the block length {}", o.gen_length,
                 o.block_length);

@@ -52,9 +52,9 @@ enum class EosRule {
 struct DecodeOptions {
   size_t gen_length = 128;
   size_t block_length = 32;
-  size_t steps = 128;            // forward passes planned, shared by the blocks
-  size_t steps_per_block = 0;    // overrides `steps` if given
-  size_t sub_block_length = 0;   // only this part of a block is decoded at a time; 0: all of it
+  size_t steps = 128;           // forward passes planned, shared by the blocks
+  size_t steps_per_block = 0;   // overrides `steps` if given
+  size_t sub_block_length = 0;  // only this part of a block is decoded at a time; 0: all of it
   // Block diffusion: a row sees no block after its own; later blocks are hidden until they are
   // reached.
   bool block_attention = false;
@@ -73,8 +73,8 @@ struct DecodeOptions {
   std::optional<double> threshold;      // parallel decoding: settle all at least this probable
   std::optional<double> factor;         // parallel decoding: Fast-dLLM's factor rule
   std::optional<double> entropy_bound;  // settle while entropies without the largest add up to this
-  std::optional<double> edit_threshold; // rewrite settled tokens of the block (LLaDA2.1)
-  size_t max_post_steps = 16;           // passes over a full block that may still edit it
+  std::optional<double> edit_threshold;  // rewrite settled tokens of the block (LLaDA2.1)
+  size_t max_post_steps = 16;            // passes over a full block that may still edit it
   EosRule eos_rule = EosRule::kFree;
   Stop stop = Stop::kAnswer;
   uint64_t seed = 0;
@@ -83,9 +83,9 @@ struct DecodeOptions {
 // What the decoder must know about the model's vocabulary.
 struct DecodeVocabulary {
   TokenId mask_id = 0;
-  TokenId fill_id = 0;             // stands for everything after the end
-  std::vector<TokenId> stop_ids;   // end of text, end of turn
-  size_t num_tokens = 0;           // ids from here on are padding rows and never chosen
+  TokenId fill_id = 0;            // stands for everything after the end
+  std::vector<TokenId> stop_ids;  // end of text, end of turn
+  size_t num_tokens = 0;          // ids from here on are padding rows and never chosen
 };
 
 // Throws Error saying which combination is not possible and what is.

@@ -11,8 +11,8 @@ namespace spa {
 // For `masks` masks and `steps` steps: masks/steps each, the remainder one by one to the first.
 size_t EvenSplitCount(size_t masks, size_t steps, size_t step);
 
-// The A2D samplers' counts for `masks` masks and at most `steps` steps; steps that settle nothing are
-// left out.
+// The A2D samplers' counts for `masks` masks and at most `steps` steps; steps that settle nothing
+// are left out.
 std::vector<size_t> LinearCounts(size_t masks, size_t steps);
 
 // RND1: how many of `total` stay open after step `step` of `steps`, in float32.

@@ -13,8 +13,9 @@ size_t BlockOf(size_t length, size_t usual) {
   for (size_t block = usual; 2 * block >= usual; --block) {
     if (length % block == 0) return block;
   }
-  throw Error("a length of {} cannot be cut into blocks of about {}: take {}, or give --block-length",
-              length, usual, (length + usual - 1) / usual * usual);
+  throw Error(
+      "a length of {} cannot be cut into blocks of about {}: take {}, or give --block-length",
+      length, usual, (length + usual - 1) / usual * usual);
 }
 
 }  // namespace

@@ -16,8 +16,7 @@ std::unique_ptr<ModelFile> OpenModel(const std::filesystem::path& path) {
   if (EmbeddedModel().empty()) {
     throw Error("this build has no embedded model: give one with -m MODEL");
   }
-  return std::make_unique<ModelFile>(
-      ModelFile::FromMemory(EmbeddedModel(), "the embedded model"));
+  return std::make_unique<ModelFile>(ModelFile::FromMemory(EmbeddedModel(), "the embedded model"));
 }
 
 }  // namespace
@@ -66,12 +65,24 @@ DecodeOptions Engine::DefaultDecodeOptions() const {
   const Published& published = config().decode;
   DecodeOptions options;
   switch (published.schedule) {
-    case Published::Schedule::kEvenSplit: options.schedule = Schedule::kEvenSplit; break;
-    case Published::Schedule::kEvenSplitBlock: options.schedule = Schedule::kEvenSplitBlock; break;
-    case Published::Schedule::kLinear: options.schedule = Schedule::kLinear; break;
-    case Published::Schedule::kTimeGrid: options.schedule = Schedule::kTimeGrid; break;
-    case Published::Schedule::kEntropyKept: options.schedule = Schedule::kEntropyKept; break;
-    case Published::Schedule::kThreshold: options.schedule = Schedule::kNone; break;
+    case Published::Schedule::kEvenSplit:
+      options.schedule = Schedule::kEvenSplit;
+      break;
+    case Published::Schedule::kEvenSplitBlock:
+      options.schedule = Schedule::kEvenSplitBlock;
+      break;
+    case Published::Schedule::kLinear:
+      options.schedule = Schedule::kLinear;
+      break;
+    case Published::Schedule::kTimeGrid:
+      options.schedule = Schedule::kTimeGrid;
+      break;
+    case Published::Schedule::kEntropyKept:
+      options.schedule = Schedule::kEntropyKept;
+      break;
+    case Published::Schedule::kThreshold:
+      options.schedule = Schedule::kNone;
+      break;
   }
   if (published.order == Published::Order::kEntropy) options.order = Order::kEntropy;
   if (published.draw == Published::Draw::kFiltered) options.draw = Draw::kFiltered;
@@ -128,8 +139,7 @@ void Engine::CheckIds(std::span<const TokenId> ids) const {
   }
 }
 
-std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt,
-                                          const DecodeOptions& options,
+std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const DecodeOptions& options,
                                           const PreparedCache& cache, Generation* warm_from) {
   ValidateDecodeOptions(options);
   CheckIds(prompt);
@@ -143,9 +153,10 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt,
   auto generation = std::make_unique<Generation>(config(), std::move(prompt), options, vocabulary_,
                                                  kv_type_, cache.make, std::move(suffix));
   if (generation->state().keeps().needs_block_attention && !options.block_attention) {
-    throw Error("the cache {} is for models with block attention: use another, or "
-                "--block-attention on if the model was trained so",
-                cache.spec.name);
+    throw Error(
+        "the cache {} is for models with block attention: use another, or "
+        "--block-attention on if the model was trained so",
+        cache.spec.name);
   }
   generation->times().cache = cache.description;
   if (warm_from != nullptr) AdoptPrefix(*warm_from, *generation);
@@ -177,16 +188,16 @@ void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits
   SequenceState state(config(), ids.size(), kv_type_, std::make_unique<NonePolicy>());
   if (pass.attention) state.set_attention(*pass.attention);
   const std::vector<uint8_t> masked(ids.size(), 0);
-  SequenceStep step{&state, {.ids = ids,
-                             .masked = masked,
-                             .prompt_length = pass.prompt_length,
-                             .block_begin = ids.size(),
-                             .block_end = ids.size(),
-                             .visible = RowSet::All(ids.size()),
-                             .wanted = RowSet::All(ids.size())}};
-  transformer_->Step({&step, 1}, [&](size_t, uint32_t row, std::span<float> logits) {
-    on_logits(row, logits);
-  });
+  SequenceStep step{&state,
+                    {.ids = ids,
+                     .masked = masked,
+                     .prompt_length = pass.prompt_length,
+                     .block_begin = ids.size(),
+                     .block_end = ids.size(),
+                     .visible = RowSet::All(ids.size()),
+                     .wanted = RowSet::All(ids.size())}};
+  transformer_->Step(
+      {&step, 1}, [&](size_t, uint32_t row, std::span<float> logits) { on_logits(row, logits); });
 }
 
 std::vector<TokenId> CanvasIds(const Decoder& decoder) {

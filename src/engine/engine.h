@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "base/thread_pool.h"
 #include "decode/generation.h"
 #include "engine/embedded.h"
@@ -21,9 +22,6 @@
 #include "transformer/transformer.h"
 
 namespace spa {
-
-// What is being done and how much of it, in [0, 1].
-using Progress = std::function<void(std::string_view what, double share)>;
 
 struct EngineOptions {
   std::filesystem::path model;  // GGUF file or Hugging Face folder; empty: the embedded model
@@ -49,6 +47,7 @@ class Engine {
   const Weights& weights() const { return weights_; }
   Transformer& transformer() { return *transformer_; }
   ThreadPool& pool() { return pool_; }
+  KvType kv_type() const { return kv_type_; }
   bool has_tokenizer() const { return tokenizer_.has_value(); }
   // Throws Error if the model's files carry none.
   const Tokenizer& tokenizer() const;

@@ -1,5 +1,5 @@
-// All options of decoding and of the caches, for programs (JSON) and for people (Markdown): made from
-// the tables the options are declared in.
+// All options of decoding and of the caches, for programs (JSON) and for people (Markdown): made
+// from the tables the options are declared in.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -211,8 +211,7 @@ void AttendBlock(const AttentionTask& task) {
   };
   const auto fetch_values = [&](size_t first_key) {
     return FetchPlan(
-        store.values.data() +
-            store.ValuePanel(task.kv_head, first_key, 0) * store.ElementBytes(),
+        store.values.data() + store.ValuePanel(task.kv_head, first_key, 0) * store.ElementBytes(),
         block_rows(first_key) * padded_dim * store.ElementBytes(),
         num_tiles * kKeyBlock / kPanelWidth * head_dim);
   };

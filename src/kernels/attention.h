@@ -30,6 +30,7 @@ class KvCache {
   size_t num_kv_heads() const;
   size_t head_dim() const;
   size_t bytes() const;
+  static size_t BytesFor(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type);
 
   // Row i of k / v becomes the key / value of sequence row rows[i].
   // k, v: [rows.size(), kv_heads*head_dim]

@@ -111,8 +111,9 @@ KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType t
   if (store_->padded_rows != num_rows) {
     const size_t panel_bytes = kPanelWidth * head_dim * store_->ElementBytes();
     for (size_t head = 0; head < num_kv_heads; ++head) {
-      std::memset(store_->keys.data() + store_->KeyPanel(head, num_rows, 0) * store_->ElementBytes(),
-                  0, panel_bytes);
+      std::memset(
+          store_->keys.data() + store_->KeyPanel(head, num_rows, 0) * store_->ElementBytes(), 0,
+          panel_bytes);
     }
   }
   if (store_->padded_dim != head_dim) store_->values.Fill(std::byte{0});
@@ -122,6 +123,11 @@ size_t KvCache::num_rows() const { return store_->num_rows; }
 size_t KvCache::num_kv_heads() const { return store_->num_kv_heads; }
 size_t KvCache::head_dim() const { return store_->head_dim; }
 size_t KvCache::bytes() const { return store_->keys.bytes() + store_->values.bytes(); }
+
+size_t KvCache::BytesFor(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type) {
+  const size_t per_row = (head_dim + RoundUp(head_dim, kPanelWidth)) * num_kv_heads;
+  return RoundUp(num_rows, kPanelWidth) * per_row * (type == KvType::kF32 ? 4 : 2);
+}
 
 void KvCache::StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, ThreadPool& pool) {
   StoreRows(*store_, rows, k, KeyIndex(), store_->keys.data(), pool);

@@ -198,10 +198,10 @@ HWY_INLINE VI16 BroadcastPair(const int16_t* pair) {
   return hn::BitCast(DI16(), hn::Set(DI32(), word));
 }
 
-// How values of each width are multiplied and summed, two quads at a time. Start gives a sum of a
-// group with the zero point taken out, Finish that of each channel. In a super-block a sum covers
-// kQuadsPerSum quads and begins with a pair of activation sums, or with zero; Scaled gives that of
-// each channel times its scale.
+// How values of each width are multiplied with the activations of a row and summed, two quads at a
+// time. Start gives a sum of a group with the zero point taken out, Finish that of each channel. In
+// a super-block a sum covers kQuadsPerSum quads and begins with a pair of activation sums, or with
+// zero; Scaled gives that of each channel times its scale.
 
 #if SPA_HAS_QUAD_DOT
 
@@ -213,9 +213,12 @@ struct QuadDotSums {
     return PairSum(BroadcastPair(a.own_scale.sums), -kZeroPoint, -kZeroPoint);
   }
   static HWY_INLINE Sum StartAt(const int16_t* pair) { return PairSum(BroadcastPair(pair)); }
-  static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
+  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], VI8 a0,
+                             const VU8 (&w1)[kVecs], VI8 a1) {
     const VU8 flip = hn::Set(DU8(), kFlip);
-    return QuadDot(QuadDot(sum, hn::Xor(w0, flip), a0), hn::Xor(w1, flip), a1);
+    for (size_t v = 0; v < kVecs; ++v) {
+      sums[v] = QuadDot(QuadDot(sums[v], hn::Xor(w0[v], flip), a0), hn::Xor(w1[v], flip), a1);
+    }
   }
   static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
   static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) {
@@ -233,13 +236,27 @@ using Int8 = QuadDotSums<0, 0>;
 
 #else  // !SPA_HAS_QUAD_DOT
 
+template <class V>
+HWY_INLINE void AddEach(V (&sums)[kVecs], V (&products)[kVecs]) {
+  KeepOrder(products);
+  for (size_t v = 0; v < kVecs; ++v) sums[v] = hn::Add(sums[v], products[v]);
+  KeepOrder(sums);
+}
+
 struct Int4 {
   // 16 bits hold the sum over the whole group: 8 quads of 2 products of 15 * 127.
   static constexpr size_t kQuadsPerSum = 8;
   using Sum = VI16;
   static HWY_INLINE Sum Start(const ActivationGroup& a) { return BroadcastPair(a.own_scale.zero4); }
-  static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
-    return KeepOrder(hn::Add(KeepOrder(hn::Add(sum, PairDot(w0, a0))), PairDot(w1, a1)));
+  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], VI8 a0,
+                             const VU8 (&w1)[kVecs], VI8 a1) {
+    AddQuad(sums, w0, a0);
+    AddQuad(sums, w1, a1);
+  }
+  static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], VI8 a) {
+    VI16 products[kVecs];
+    for (size_t v = 0; v < kVecs; ++v) products[v] = PairDot(w[v], a);
+    AddEach(sums, products);
   }
   static HWY_INLINE VI32 Finish(Sum sum) { return PairSum(sum); }
   static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) { return PairSum(sum, scale_pairs); }
@@ -250,9 +267,14 @@ struct Int6 {
   static HWY_INLINE Sum Start(const ActivationGroup& a) {
     return PairSum(BroadcastPair(a.own_scale.sums), -kZeroPoint6, -kZeroPoint6);
   }
-  static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
-    // 16 bits hold two quads: 2 * 2 products of 63 * 127.
-    return KeepOrder(hn::Add(sum, PairSum(hn::Add(PairDot(w0, a0), PairDot(w1, a1)))));
+  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], VI8 a0,
+                             const VU8 (&w1)[kVecs], VI8 a1) {
+    VI32 products[kVecs];
+    for (size_t v = 0; v < kVecs; ++v) {
+      // 16 bits hold two quads: 2 * 2 products of 63 * 127.
+      products[v] = PairSum(hn::Add(PairDot(w0[v], a0), PairDot(w1[v], a1)));
+    }
+    AddEach(sums, products);
   }
   static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
 };
@@ -263,8 +285,9 @@ struct Int6InSuper {
   static constexpr size_t kQuadsPerSum = 4;
   using Sum = VI16;
   static HWY_INLINE Sum StartAt(const int16_t* pair) { return BroadcastPair(pair); }
-  static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
-    return Int4::Add(sum, w0, a0, w1, a1);
+  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], VI8 a0,
+                             const VU8 (&w1)[kVecs], VI8 a1) {
+    Int4::Add(sums, w0, a0, w1, a1);
   }
   static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) { return PairSum(sum, scale_pairs); }
 };
@@ -272,9 +295,18 @@ struct Int6InSuper {
 struct Int8 {
   using Sum = VI32;
   static HWY_INLINE Sum Start(const ActivationGroup&) { return hn::Zero(DI32()); }
-  static HWY_INLINE Sum Add(Sum sum, VU8 w0, VI8 a0, VU8 w1, VI8 a1) {
-    sum = KeepOrder(hn::Add(sum, PairSum(PairDotSigned(hn::BitCast(DI8(), w0), a0))));
-    return KeepOrder(hn::Add(sum, PairSum(PairDotSigned(hn::BitCast(DI8(), w1), a1))));
+  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], VI8 a0,
+                             const VU8 (&w1)[kVecs], VI8 a1) {
+    AddQuad(sums, w0, a0);
+    AddQuad(sums, w1, a1);
+  }
+  static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], VI8 a) {
+    VI16 pairs[kVecs];
+    for (size_t v = 0; v < kVecs; ++v) pairs[v] = PairDotSigned(hn::BitCast(DI8(), w[v]), a);
+    KeepOrder(pairs);
+    VI32 products[kVecs];
+    for (size_t v = 0; v < kVecs; ++v) products[v] = PairSum(pairs[v]);
+    AddEach(sums, products);
   }
   static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
 };
@@ -344,18 +376,17 @@ class Prefetch {
   const std::byte* scales_ = nullptr;
 };
 
-// Two quads at `values` and the same of kRows rows: add(r, v, w0, a0, w1, a1) for each row and
-// vector of channels.
-template <bool kNibbles, size_t kRows, class Add>
-HWY_INLINE void ForQuads(const uint8_t* HWY_RESTRICT values, const ActivationGroup* HWY_RESTRICT a,
-                         size_t quad, const Add& add) {
+// Adds the products of two quads of weights, at `values`, with those of kRows rows.
+template <class Arithmetic, bool kNibbles, size_t kRows>
+HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const ActivationGroup* HWY_RESTRICT a,
+                         size_t quad, typename Arithmetic::Sum (&sums)[kRows][kVecs]) {
   VU8 w0[kVecs], w1[kVecs];
   LoadQuad<kNibbles>(values, w0);
   LoadQuad<kNibbles>(values + kQuadStride<kNibbles>, w1);
   for (size_t r = 0; r < kRows; ++r) {
     const VI8 a0 = BroadcastQuad(a[r].q + quad * kQuad);
     const VI8 a1 = BroadcastQuad(a[r].q + (quad + 1) * kQuad);
-    for (size_t v = 0; v < kVecs; ++v) add(r, v, w0[v], a0, w1[v], a1);
+    Arithmetic::Add(sums[r], w0, a0, w1, a1);
   }
 }
 
@@ -365,8 +396,7 @@ template <class Arithmetic, bool kNibbles, bool kHasMin>
 struct Groups {
   template <size_t kRows>
   static HWY_NOINLINE void Add(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
-                               size_t num_groups, Prefetch::Lines next,
-                               float* HWY_RESTRICT acc) {
+                               size_t num_groups, Prefetch::Lines next, float* HWY_RESTRICT acc) {
     using Sum = typename Arithmetic::Sum;
     const uint8_t* HWY_RESTRICT values = w.values;
     for (size_t g = 0; g < num_groups; ++g, a += kTileRows) {
@@ -378,10 +408,7 @@ struct Groups {
       }
       HWY_UNROLL(4)
       for (size_t quad = 0; quad < kQuadsPerGroup; quad += 2, values += 2 * kQuadStride<kNibbles>) {
-        ForQuads<kNibbles, kRows>(values, a, quad,
-                                  [&](size_t r, size_t v, VU8 w0, VI8 a0, VU8 w1, VI8 a1) HWY_ATTR {
-                                    sums[r][v] = Arithmetic::Add(sums[r][v], w0, a0, w1, a1);
-                                  });
+        AddQuads<Arithmetic, kNibbles>(values, a, quad, sums);
       }
       VI32 totals[kRows][kVecs];
       for (size_t r = 0; r < kRows; ++r) {
@@ -425,17 +452,17 @@ struct SuperBlocks {
           }
           HWY_UNROLL(4)
           for (size_t quad = first; quad < first + Arithmetic::kQuadsPerSum; quad += 2) {
-            ForQuads<kNibbles, kRows>(
-                values + quad * kQuadStride<kNibbles>, group, quad,
-                [&](size_t r, size_t v, VU8 w0, VI8 a0, VU8 w1, VI8 a1)
-                    HWY_ATTR { sums[r][v] = Arithmetic::Add(sums[r][v], w0, a0, w1, a1); });
+            AddQuads<Arithmetic, kNibbles>(values + quad * kQuadStride<kNibbles>, group, quad,
+                                           sums);
           }
           for (size_t r = 0; r < kRows; ++r) {
+            VI32 scaled[kVecs];
             for (size_t v = 0; v < kVecs; ++v) {
               const VI16 scales = hn::Load(d16, scale_pairs + part * 2 * kPanelWidth + v * kPair);
-              totals[r][v] =
-                  KeepOrder(hn::Add(totals[r][v], Arithmetic::Scaled(sums[r][v], scales)));
+              scaled[v] = Arithmetic::Scaled(sums[r][v], scales);
             }
+            for (size_t v = 0; v < kVecs; ++v) totals[r][v] = hn::Add(totals[r][v], scaled[v]);
+            KeepOrder(totals[r]);
           }
         }
         values += kQuadsPerGroup * kQuadStride<kNibbles>;

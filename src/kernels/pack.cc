@@ -23,11 +23,15 @@ void Unpack4(const std::byte* nibbles, uint8_t* values) {  // 32 values, first h
 
 void Unpack5(const std::byte* high_bits, const std::byte* nibbles, uint8_t offset,
              uint8_t* values) {
-  uint32_t high;
-  std::memcpy(&high, high_bits, sizeof(high));
   Unpack4(nibbles, values);
-  for (size_t i = 0; i < 32; ++i) {
-    values[i] = static_cast<uint8_t>(values[i] + (high >> i & 1) * 16 + offset);
+  for (size_t i = 0; i < 32; i += 8) {
+    // Byte j of `bits` keeps bit j alone; what is added carries it to the top of the byte.
+    const uint64_t bits = U8(high_bits + i / 8) * 0x0101010101010101u & 0x8040201008040201u;
+    const uint64_t sixteens = ((bits + 0x00406070787c7e7fu) & 0x8080808080808080u) >> 3;
+    uint64_t eight;
+    std::memcpy(&eight, values + i, sizeof(eight));
+    eight += sixteens + offset * 0x0101010101010101u;
+    std::memcpy(values + i, &eight, sizeof(eight));
   }
 }
 
@@ -166,6 +170,7 @@ void PackInts(const MatrixSource& source, size_t panel, PackedMatrix::Panels& pa
   }
 }
 
+// Element: an integer of the size of the floats.
 template <typename Element>
 void PackFloats(const MatrixSource& source, size_t panel, PackedMatrix::Panels& panels) {
   const size_t num_channels = std::min(kPanelWidth, source.rows - panel * kPanelWidth);
@@ -175,14 +180,27 @@ void PackFloats(const MatrixSource& source, size_t panel, PackedMatrix::Panels& 
     const size_t place = panels.form == PanelForm::kBF16 ? c % 8 * 2 + c / 8 : c;
     rows[place] = source.Row(panel * kPanelWidth + c);
   }
+  // A cache line of each row at a time: rows of a power of two would push each other out of L1.
+  constexpr size_t kInputs = 64 / sizeof(Element);
+  alignas(64) Element lines[kPanelWidth][kInputs] = {};
+  // Stored in words of 8 bytes, as storing is what takes the time.
+  constexpr size_t kPerWord = sizeof(uint64_t) / sizeof(Element);
   std::byte* dst = panels.data.Row(panel);
-  for (size_t input = 0; input < source.cols; ++input) {
-    Element elements[kPanelWidth] = {};
+  for (size_t first = 0; first < source.cols; first += kInputs) {
+    const size_t count = std::min(kInputs, source.cols - first);
     for (size_t place = 0; place < kPanelWidth; ++place) {
       if (rows[place] == nullptr) continue;
-      std::memcpy(&elements[place], rows[place] + input * sizeof(Element), sizeof(Element));
+      std::memcpy(lines[place], rows[place] + first * sizeof(Element), count * sizeof(Element));
     }
-    std::memcpy(dst + input * sizeof(elements), elements, sizeof(elements));
+    for (size_t i = 0; i < count; ++i) {
+      for (size_t place = 0; place < kPanelWidth; place += kPerWord, dst += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        for (size_t j = 0; j < kPerWord; ++j) {
+          word |= uint64_t{lines[place + j][i]} << (8 * sizeof(Element) * j);
+        }
+        std::memcpy(dst, &word, sizeof(word));
+      }
+    }
   }
 }
 
@@ -269,7 +287,7 @@ void LayOutPanels(const MatrixSource& source, PackedMatrix::Panels& panels) {
 void PackPanel(const MatrixSource& source, size_t panel, PackedMatrix::Panels& panels) {
   switch (panels.form) {
     case PanelForm::kF32:
-      return PackFloats<float>(source, panel, panels);
+      return PackFloats<uint32_t>(source, panel, panels);
     case PanelForm::kF16:
     case PanelForm::kBF16:
       return PackFloats<uint16_t>(source, panel, panels);

@@ -73,8 +73,9 @@ void QuantizeGroup(const float* HWY_RESTRICT x, size_t scale_span, float largest
   const auto word = [](int value) { return static_cast<int16_t>(value); };
   if (scale_span == kGroup) {
     group.scaled_sum = RoundToHalf(largest / 127.0f * static_cast<float>(sum));
-    group.own_scale = {.zero4 = {word(-kZeroPoint4 * (p00 + p01)), word(-kZeroPoint4 * (p10 + p11))},
-                       .sums = {word(p00 + p10), word(p01 + p11)}};
+    group.own_scale = {
+        .zero4 = {word(-kZeroPoint4 * (p00 + p01)), word(-kZeroPoint4 * (p10 + p11))},
+        .sums = {word(p00 + p10), word(p01 + p11)}};
   } else {
     group.sum_pair[0] = word(sum);
     group.zero6[0][0] = word(-kZeroPoint6 * p00);

@@ -19,7 +19,8 @@ namespace spa::reference {
 void MatMul(MatView<const float> x, const MatrixSource& w, const float* bias, MatView<float> y);
 
 // The value that products with quantised weights see in place of x: in each span of inputs the
-// multiple of scale = max|x| / 127 (a half if the span is 32) nearest to x.   rounded: [x.rows, x.cols]
+// multiple of scale = max|x| / 127 (a half if the span is 32) nearest to x.   rounded: [x.rows,
+// x.cols]
 void RoundActivations(MatView<const float> x, size_t scale_span, MatView<float> rounded);
 
 // Softmax attention of every query head over the keys it sees. job.kv is not read; in its place

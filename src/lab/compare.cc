@@ -18,10 +18,23 @@ CacheSpec With(CacheSpec spec, const std::string& key, const std::string& value)
 
 }  // namespace
 
-std::vector<CompareEntry> AllCaches() {
+std::vector<CompareEntry> AllCaches(Engine& engine) {
+  const bool blocks = engine.DefaultDecodeOptions().block_attention;
   std::vector<CacheSpec> specs;
-  for (const CacheInfo& info : Caches()) specs.push_back({.name = info.name, .options = {}});
+  for (const CacheInfo& info : Caches()) {
+    const CacheSpec spec{.name = info.name, .options = {}};
+    if (engine.PrepareCache(spec)->make()->keeps().needs_block_attention && !blocks) continue;
+    specs.push_back(spec);
+  }
   return Entries(specs);
+}
+
+std::vector<CompareEntry> Controls(const CacheSpec& spa) {
+  std::vector<CompareEntry> entries;
+  for (const char* name : {"changed", "random", "age", "local"}) {
+    entries.push_back({With(spa, "identifier", name), "control", name});
+  }
+  return entries;
 }
 
 std::vector<CompareEntry> Entries(std::span<const CacheSpec> caches) {
@@ -108,24 +121,28 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
     const size_t count = std::min(options.batch, prompts.size() - first);
     for (Run& run : runs) {
       if (progress) {
-        progress(run.entry->label, static_cast<double>(done) /
-                                       static_cast<double>(prompts.size() * runs.size()));
+        progress(run.entry->label,
+                 static_cast<double>(done) / static_cast<double>(prompts.size() * runs.size()));
       }
-      RunAll(engine, count, options.batch,
-             [&](size_t index) { return GenerationRequest{prompts[first + index], run.decode, run.cache}; },
-             [&](size_t index, Generation& generation) {
-               Sample sample = SampleOf(engine, generation);
-               const auto answer = grader.Extract(sample.text);
-               sample.correct =
-                   answer && grader.Correct(*answer, questions[first + index].expected);
-               run.samples[first + index] = std::move(sample);
-             });
+      RunAll(
+          engine, count, options.batch,
+          [&](size_t index) {
+            return GenerationRequest{prompts[first + index], run.decode, run.cache};
+          },
+          [&](size_t index, Generation& generation) {
+            Sample sample = SampleOf(engine, generation);
+            const auto answer = grader.Extract(sample.text);
+            sample.correct = answer && grader.Correct(*answer, questions[first + index].expected);
+            run.samples[first + index] = std::move(sample);
+          });
       done += count;
     }
   }
   const bool answers = std::ranges::none_of(
       questions, [](const Question& question) { return question.expected.empty(); });
-  const double vanilla_speed = ScoreSamples("", runs[0].samples).tokens_per_second;
+  const double plain_speed = ScoreSamples("", runs[0].samples).tokens_per_second;
+  const auto dual = std::ranges::find(
+      entries, "fast-dual", [](const CompareEntry& entry) { return entry.cache.ToString(); });
   std::vector<CompareRow> rows;
   for (const Run& run : runs) {
     const Score score = ScoreSamples("", run.samples);
@@ -141,7 +158,7 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
     row.cache = run.entry->label;
     row.threshold = run.decode.threshold;
     row.tokens_per_second = score.tokens_per_second;
-    row.speedup = vanilla_speed > 0.0 ? score.tokens_per_second / vanilla_speed : 0.0;
+    row.speedup = plain_speed > 0.0 ? score.tokens_per_second / plain_speed : 0.0;
     row.ttft_ms = 1e3 * score.ttft_seconds;
     row.steps = score.steps;
     row.rows_fraction = score.rows_fraction;
@@ -150,6 +167,11 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
     if (answers) {
       row.accuracy = score.accuracy;
       row.standard_error = score.standard_error;
+      row.against_none = CountPairs(runs[run.baseline].samples, run.samples);
+      if (dual != entries.end()) {
+        const auto place = run.baseline + static_cast<size_t>(dual - entries.begin());
+        row.against_fast_dual = CountPairs(runs[place].samples, run.samples);
+      }
     }
   }
   return rows;
@@ -204,17 +226,16 @@ std::string CompareReport(std::span<const CompareRow> rows, const std::string& m
       "rows computed", [](const CompareRow& row, Json& point) { point["y"] = row.rows_fraction; }));
   Json table = Json::array();
   for (const CompareRow& row : rows) {
-    table.push_back({name(row),
-                     row.threshold ? fmt::format("parallel {:.2g}", *row.threshold) : "plain",
-                     fmt::format("{:.1f}", row.tokens_per_second),
-                     fmt::format("{:.2f}x", row.speedup), fmt::format("{:.1f}", row.ttft_ms),
-                     fmt::format("{:.1f}", row.steps),
-                     fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
-                     fmt::format("{:.1f}%", 100.0 * row.agreement),
-                     row.accuracy ? fmt::format("{:.1f}% \u00b1 {:.1f}", 100.0 * *row.accuracy,
-                                                100.0 * *row.standard_error)
-                                  : "",
-                     fmt::format("{:.2f}", 1e-6 * static_cast<double>(row.memory_bytes))});
+    table.push_back(
+        {name(row), row.threshold ? fmt::format("parallel {:.2g}", *row.threshold) : "plain",
+         fmt::format("{:.1f}", row.tokens_per_second), fmt::format("{:.2f}x", row.speedup),
+         fmt::format("{:.1f}", row.ttft_ms), fmt::format("{:.1f}", row.steps),
+         fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
+         fmt::format("{:.1f}%", 100.0 * row.agreement),
+         row.accuracy ? fmt::format("{:.1f}% \u00b1 {:.1f}", 100.0 * *row.accuracy,
+                                    100.0 * *row.standard_error)
+                      : "",
+         fmt::format("{:.2f}", 1e-6 * static_cast<double>(row.memory_bytes))});
   }
   sections.push_back({{"title", "Numbers"},
                       {"table",

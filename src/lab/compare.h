@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "lab/eval.h"
+#include "lab/statistics.h"
 
 namespace spa {
 
@@ -20,8 +21,11 @@ struct CompareEntry {
   std::string label;  // what the row is called
 };
 
-// All registered caches with their defaults.
-std::vector<CompareEntry> AllCaches();
+// All registered caches that fit the model, with their defaults.
+std::vector<CompareEntry> AllCaches(Engine& engine);
+// Controls that can refute SPA-Cache's choice of rows: the same budget for rows chosen by one bit,
+// at random, by age and by distance to the block.
+std::vector<CompareEntry> Controls(const CacheSpec& spa);
 std::vector<CompareEntry> Entries(std::span<const CacheSpec> caches);
 
 // The rows of the paper's ablation, as changes of one SPA setting: identifiers, ranks, a uniform
@@ -34,19 +38,22 @@ struct CompareOptions {
   double threshold = 0.9;
   size_t batch = 1;
   DecodeOptions decode;
-  TaskOptions task;                   // how answers are found
+  TaskOptions task;  // how answers are found
 };
 
 struct CompareRow {
   std::string group, cache;
   std::optional<double> threshold;  // of parallel decoding
   double tokens_per_second = 0.0;
-  double speedup = 0.0;             // against `none` settling one token after the other
+  double speedup = 0.0;  // against `none` settling one token after the other
   double ttft_ms = 0.0;
-  double steps = 0.0;               // mean
+  double steps = 0.0;  // mean
   double rows_fraction = 0.0;
-  double agreement = 0.0;           // with `none` under the same decoding
+  double agreement = 0.0;                          // with `none` under the same decoding
   std::optional<double> accuracy, standard_error;  // if the questions carry answers
+  // Then also: questions that only this row or only another one answered rightly, under the same
+  // decoding.
+  std::optional<Pairs> against_none, against_fast_dual;
   size_t memory_bytes = 0;
 };
 

@@ -212,28 +212,29 @@ EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgre
     }
     return donors[set].get();
   };
-  RunAll(engine, open.size(), options.batch,
-         [&](size_t index) {
-           const Asked& one = *open[index];
-           return GenerationRequest{.prompt = one.ids,
-                          .decode = options.decode,
-                          .cache = cache,
-                          .warm_from = options.warm ? donor(one.set) : nullptr};
-         },
-         [&](size_t index, Generation& generation) {
-           const Question& question = *open[index]->question;
-           Sample sample = SampleOf(engine, generation);
-           sample.id = question.id;
-           sample.expected = question.expected;
-           const auto answer = grader.Extract(sample.text);
-           sample.answer = answer.value_or("");
-           sample.correct = answer && grader.Correct(*answer, question.expected);
-           if (records) records->Append(sample);
-           ++done;
-           correct += sample.correct ? 1 : 0;
-           open[index]->sample = std::move(sample);
-           if (progress) progress(done, total, correct);
-         });
+  RunAll(
+      engine, open.size(), options.batch,
+      [&](size_t index) {
+        const Asked& one = *open[index];
+        return GenerationRequest{.prompt = one.ids,
+                                 .decode = options.decode,
+                                 .cache = cache,
+                                 .warm_from = options.warm ? donor(one.set) : nullptr};
+      },
+      [&](size_t index, Generation& generation) {
+        const Question& question = *open[index]->question;
+        Sample sample = SampleOf(engine, generation);
+        sample.id = question.id;
+        sample.expected = question.expected;
+        const auto answer = grader.Extract(sample.text);
+        sample.answer = answer.value_or("");
+        sample.correct = answer && grader.Correct(*answer, question.expected);
+        if (records) records->Append(sample);
+        ++done;
+        correct += sample.correct ? 1 : 0;
+        open[index]->sample = std::move(sample);
+        if (progress) progress(done, total, correct);
+      });
   std::vector<Sample> all;
   for (size_t i = 0; i < sets.size(); ++i) {
     std::vector<Sample> samples;

@@ -31,7 +31,7 @@ struct Score {
   double seconds = 0.0;            // engine time
   double steps = 0.0;              // mean
   double rows_fraction = 0.0;
-  size_t cache_bytes = 0;          // of the largest sequence
+  size_t cache_bytes = 0;  // of the largest sequence
 };
 Score ScoreSamples(std::string name, std::span<const Sample> samples);
 // All sets together: the mean weighted by size, and its standard error from those of the sets.
@@ -43,9 +43,9 @@ struct EvalOptions {
   size_t limit = 0;     // questions per file; 0: all
   size_t few_shot = 0;  // the first questions of a file as solved examples, not scored
   size_t batch = 1;
-  bool raw = false;     // plain text instead of the chat template
-  bool warm = false;    // the prefix all questions of a file share is computed once
-  std::string kv;       // name of the engine's KV type, for the settings
+  bool raw = false;   // plain text instead of the chat template
+  bool warm = false;  // the prefix all questions of a file share is computed once
+  std::string kv;     // name of the engine's KV type, for the settings
   DecodeOptions decode;
   CacheSpec cache;
   std::filesystem::path samples;  // empty: no records
@@ -54,8 +54,8 @@ struct EvalOptions {
 struct EvalResult {
   std::vector<Score> scores;  // one per file
   Score total;
-  size_t resumed = 0;         // samples read from the records
-  std::string settings;       // JSON
+  size_t resumed = 0;    // samples read from the records
+  std::string settings;  // JSON
 };
 
 // `progress` gets the numbers of questions done, in all, and answered correctly.

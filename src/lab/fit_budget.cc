@@ -50,8 +50,7 @@ double GoldenSection(double low, double high, const std::function<double(double)
 Budget FitBudget(std::span<const double> ratios, double* error) {
   SPA_CHECK(!ratios.empty());
   const auto layers = static_cast<double>(ratios.size());
-  const double highest =
-      std::clamp(*std::ranges::max_element(ratios), 2.0 * kLeastRatio, 1.0);
+  const double highest = std::clamp(*std::ranges::max_element(ratios), 2.0 * kLeastRatio, 1.0);
   Budget best;
   double best_error = 1e300;
   for (double peak_layer = 1.0; peak_layer <= layers; peak_layer += 0.25) {
@@ -71,10 +70,9 @@ Budget FitBudget(std::span<const double> ratios, double* error) {
       }));
       return budget;
     };
-    const double peak_ratio =
-        GoldenSection(kLeastRatio, std::min(1.0, 1.2 * highest), [&](double tried) {
-          return SquaredError(fit_edges(tried), ratios, 0, ratios.size());
-        });
+    const double peak_ratio = GoldenSection(
+        kLeastRatio, std::min(1.0, 1.2 * highest),
+        [&](double tried) { return SquaredError(fit_edges(tried), ratios, 0, ratios.size()); });
     const Budget budget = fit_edges(peak_ratio);
     const double squared = SquaredError(budget, ratios, 0, ratios.size());
     if (squared < best_error) {

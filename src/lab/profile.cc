@@ -97,9 +97,7 @@ class DriftPolicy : public CachePolicy {
   }
 
   // The residual stream after the last layer.
-  void ObserveOutput(MatView<const float> x) {
-    Compare(previous_.size() - 1, Feature::kOutput, x);
-  }
+  void ObserveOutput(MatView<const float> x) { Compare(previous_.size() - 1, Feature::kOutput, x); }
 
  private:
   MatView<const float> InScope(MatView<const float> all_rows) const {
@@ -199,8 +197,8 @@ DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> 
     profile.attention_cosine.push_back(sums.attention_cosine[layer] / sums.cosine_steps);
   }
   profile.fitted = options.fitted;
-  profile.budget = FitBudget(profile.features[static_cast<size_t>(options.fitted)].drifted,
-                             &profile.fit_error);
+  profile.budget =
+      FitBudget(profile.features[static_cast<size_t>(options.fitted)].drifted, &profile.fit_error);
   return profile;
 }
 

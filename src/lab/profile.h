@@ -40,7 +40,7 @@ struct DriftProfile {
   size_t num_prompts = 0, num_steps = 0;
   std::array<FeatureDrift, kFeatureNames.size()> features;
   std::vector<double> value_cosine, attention_cosine;  // mean over pairs of rows of a step
-  std::vector<SimilarityMap> maps;           // first prompt; first, middle and last layer
+  std::vector<SimilarityMap> maps;                     // first prompt; first, middle and last layer
   std::vector<std::vector<double>> spectra;  // singular values of each layer's value projection
   Feature fitted = Feature::kOutput;
   Budget budget;

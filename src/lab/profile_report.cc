@@ -47,21 +47,23 @@ Json SpectraSection(const DriftProfile& p) {
     curve["dots"] = false;
     series.push_back(std::move(curve));
   }
-  return {{"title", "Singular values of the value projections"},
-          {"text", fmt::format("The proxy keeps the first {}. The faster a curve falls, the less it "
-                               "leaves out.",
-                               p.rank)},
-          {"plot",
-           {{"kind", "xy"},
-            {"x", {{"label", "index"}, {"integer", true}}},
-            {"y", {{"label", "share of the largest"}, {"zero", true}, {"max", 1.0}}},
-            {"series", std::move(series)}}}};
+  return {
+      {"title", "Singular values of the value projections"},
+      {"text", fmt::format("The proxy keeps the first {}. The faster a curve falls, the less it "
+                           "leaves out.",
+                           p.rank)},
+      {"plot",
+       {{"kind", "xy"},
+        {"x", {{"label", "index"}, {"integer", true}}},
+        {"y", {{"label", "share of the largest"}, {"zero", true}, {"max", 1.0}}},
+        {"series", std::move(series)}}}};
 }
 
 Json MapSection(const SimilarityMap& map) {
   return {{"title", fmt::format("Similarity between steps, output of layer {}", map.layer + 1)},
-          {"text", "The first prompt: how much of a row's output survives from one step to the next. "
-                   "Dark cells drifted."},
+          {"text",
+           "The first prompt: how much of a row's output survives from one step to the next. "
+           "Dark cells drifted."},
           {"plot",
            {{"kind", "map"},
             {"x", {{"label", "position"}, {"integer", true}}},
@@ -79,8 +81,9 @@ Json TimesSection(std::span<const ComponentTimes> times) {
     for (const double seconds : one.seconds) bar["values"].push_back(1e3 * seconds);
   }
   return {{"title", "Time per step"},
-          {"text", "Attention includes the projections of queries, keys and values; identifying by "
-                   "value projects the values of every row."},
+          {"text",
+           "Attention includes the projections of queries, keys and values; identifying by "
+           "value projects the values of every row."},
           {"plot",
            {{"kind", "bars"},
             {"x", {{"label", "milliseconds per step after the first"}}},
@@ -90,7 +93,8 @@ Json TimesSection(std::span<const ComponentTimes> times) {
 
 Json NumbersSection(const DriftProfile& p, std::span<const double> bell) {
   Json columns = Json::array({"layer"});
-  for (const std::string_view name : kFeatureNames) columns.push_back(fmt::format("{} drift", name));
+  for (const std::string_view name : kFeatureNames)
+    columns.push_back(fmt::format("{} drift", name));
   for (const char* name : {"fitted budget", "value cosine", "attention cosine"}) {
     columns.push_back(name);
   }
@@ -128,17 +132,16 @@ std::string ProfileReport(const DriftProfile& p, std::span<const ComponentTimes>
   Json sections = Json::array();
   sections.push_back(
       {{"title", "Drift per layer and the fitted budget"},
-       {"text", fmt::format("l_p = {:.2f}, rho_p = {:.1f}%, rho_1 = {:.1f}%, rho_L = {:.1f}%, mean "
-                            "{:.1f}%; root mean square error of the fit {:.1f} points.",
-                            p.budget.peak_layer, 100 * p.budget.peak_ratio,
-                            100 * p.budget.first_ratio, 100 * p.budget.last_ratio, 100 * mean,
-                            100 * p.fit_error)},
-       {"plot",
-        LayerPlot(drift_axis,
-                  Json::array({Curve(kFeatureNames[fitted], p.features[fitted].drifted),
-                               DashedCurve("fitted budget", bell),
-                               DashedCurve("uniform, same mean",
-                                           std::vector<double>(bell.size(), mean))}))}});
+       {"text",
+        fmt::format("l_p = {:.2f}, rho_p = {:.1f}%, rho_1 = {:.1f}%, rho_L = {:.1f}%, mean "
+                    "{:.1f}%; root mean square error of the fit {:.1f} points.",
+                    p.budget.peak_layer, 100 * p.budget.peak_ratio, 100 * p.budget.first_ratio,
+                    100 * p.budget.last_ratio, 100 * mean, 100 * p.fit_error)},
+       {"plot", LayerPlot(drift_axis,
+                          Json::array({Curve(kFeatureNames[fitted], p.features[fitted].drifted),
+                                       DashedCurve("fitted budget", bell),
+                                       DashedCurve("uniform, same mean",
+                                                   std::vector<double>(bell.size(), mean))}))}});
   sections.push_back(
       {{"title", "Drift per layer and feature"},
        {"text", fmt::format("A good identifier drifts where the layer's output does. The proxy has "
@@ -148,14 +151,15 @@ std::string ProfileReport(const DriftProfile& p, std::span<const ComponentTimes>
   for (const SimilarityMap& map : p.maps) {
     if (!map.similarity.empty()) sections.push_back(MapSection(map));
   }
-  sections.push_back({{"title", "Similarity of adjacent steps"},
-                      {"text", "Mean over rows, steps and prompts."},
-                      {"plot", LayerPlot(cosine_axis("mean cosine similarity"),
-                                         std::move(similarity))}});
+  sections.push_back(
+      {{"title", "Similarity of adjacent steps"},
+       {"text", "Mean over rows, steps and prompts."},
+       {"plot", LayerPlot(cosine_axis("mean cosine similarity"), std::move(similarity))}});
   sections.push_back(
       {{"title", "Anisotropy: how alike the rows of one step are"},
-       {"text", "Rows that all point the same way hide their own changes: the reason not to identify "
-                "by the attention output."},
+       {"text",
+        "Rows that all point the same way hide their own changes: the reason not to identify "
+        "by the attention output."},
        {"plot", LayerPlot(cosine_axis("mean pairwise cosine"),
                           Json::array({Curve("value", p.value_cosine),
                                        Curve("attention output", p.attention_cosine)}))}});

@@ -198,13 +198,14 @@ std::vector<Question> BuiltInQuestions() {
                "forward. Take 3 steps left. Take 5 steps right. Take 2 steps left.\n"
                "Options:\n- Yes\n- No",
                "Yes"),
-      question("Alice, Bob, and Claire are playing a game. At the start of the game, they are each "
-               "holding a ball: Alice has a red ball, Bob has a blue ball, and Claire has a green "
-               "ball.\nAs the game progresses, pairs of players trade balls. First, Alice and Claire "
-               "swap balls. Then, Bob and Alice swap balls. Finally, Claire and Bob swap balls. At "
-               "the end of the game, Bob has the\n"
-               "Options:\n(A) red ball\n(B) blue ball\n(C) green ball",
-               "(A)"),
+      question(
+          "Alice, Bob, and Claire are playing a game. At the start of the game, they are each "
+          "holding a ball: Alice has a red ball, Bob has a blue ball, and Claire has a green "
+          "ball.\nAs the game progresses, pairs of players trade balls. First, Alice and Claire "
+          "swap balls. Then, Bob and Alice swap balls. Finally, Claire and Bob swap balls. At "
+          "the end of the game, Bob has the\n"
+          "Options:\n(A) red ball\n(B) blue ball\n(C) green ball",
+          "(A)"),
       question("I have two apples, a banana, a fridge, and three plums. How many fruits do I have?",
                "6"),
   };

@@ -38,8 +38,8 @@ struct Question {
 };
 
 struct QuestionSet {
-  std::string name;       // the file's name without folder and extension
-  uint64_t hash = 0;      // of the file's bytes
+  std::string name;   // the file's name without folder and extension
+  uint64_t hash = 0;  // of the file's bytes
   std::vector<Question> questions;
 };
 

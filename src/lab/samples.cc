@@ -121,8 +121,9 @@ SampleFile::SampleFile(std::filesystem::path path, const std::string& settings)
                       path_.string());
         }
         if (there != here) {
-          throw Error("{} was made with other settings ({}): give another file, or the same settings",
-                      path_.string(), FirstDifference(there["settings"], here["settings"]));
+          throw Error(
+              "{} was made with other settings ({}): give another file, or the same settings",
+              path_.string(), FirstDifference(there["settings"], here["settings"]));
         }
         continue;
       }

@@ -13,8 +13,8 @@ namespace spa {
 // One finished question.
 struct Sample {
   std::string id;
-  std::string text;      // everything the model wrote
-  std::string answer;    // what was found in it
+  std::string text;    // everything the model wrote
+  std::string answer;  // what was found in it
   std::string expected;
   bool correct = false;
   std::vector<TokenId> ids;  // the whole canvas
@@ -28,9 +28,9 @@ Sample SampleFromJson(const std::string& line);
 // The records of a run: a line with its settings, then a line per sample, appended as they finish.
 class SampleFile {
  public:
-  // Opens or creates the file. `settings` is a JSON object. A last line that was cut off is removed.
-  // Throws Error if the file was made with other settings, is damaged, or is being written by
-  // another run.
+  // Opens or creates the file. `settings` is a JSON object. A last line that was cut off is
+  // removed. Throws Error if the file was made with other settings, is damaged, or is being written
+  // by another run.
   SampleFile(std::filesystem::path path, const std::string& settings);
   ~SampleFile();
   SampleFile(const SampleFile&) = delete;

@@ -42,16 +42,16 @@ struct AttentionPattern {
 // A feed-forward network made of experts, of which a router picks a few for each row.
 enum class RouterKind { kSoftmax, kSigmoid };
 struct ExpertConfig {
-  size_t count = 0;       // 0: the model has none
-  size_t used = 0;        // per row
-  size_t dim = 0;         // width of one expert
-  size_t shared_dim = 0;  // width of the expert every row passes, unweighted; 0: none
+  size_t count = 0;               // 0: the model has none
+  size_t used = 0;                // per row
+  size_t dim = 0;                 // width of one expert
+  size_t shared_dim = 0;          // width of the expert every row passes, unweighted; 0: none
   size_t first_dense_layers = 0;  // layers before the first one with experts
   RouterKind router = RouterKind::kSoftmax;
-  bool bias = false;           // added to the scores that rank experts, never to their weights
-  size_t groups = 1;           // equal ranges of experts; the best `groups_used` of them compete
+  bool bias = false;  // added to the scores that rank experts, never to their weights
+  size_t groups = 1;  // equal ranges of experts; the best `groups_used` of them compete
   size_t groups_used = 1;
-  bool renormalise = false;    // the weights of the chosen sum to `scale`
+  bool renormalise = false;  // the weights of the chosen sum to `scale`
   double scale = 1.0;
 };
 
@@ -78,7 +78,7 @@ struct DecodeDefaults {
   double top_p = 1.0;
   std::optional<double> threshold = {};       // settle what is more probable than this
   std::optional<double> edit_threshold = {};  // and rewrite settled tokens (LLaDA2.1)
-  size_t max_post_steps = 0;             // passes over a full block that may still edit it
+  size_t max_post_steps = 0;                  // passes over a full block that may still edit it
   bool pad_after_canvas = false;  // a position behind the canvas holds the padding token (RND1)
   bool block_seeds_next = false;  // a full block's last row gives the next one's first token
 };
@@ -101,19 +101,19 @@ struct CacheDefaults {
 };
 
 struct ModelConfig {
-  std::string family = {};   // "llada": its record's name
-  std::string name = {};     // for people: "LLaDA-8B-Instruct", or the file's name
+  std::string family = {};  // "llada": its record's name
+  std::string name = {};    // for people: "LLaDA-8B-Instruct", or the file's name
   size_t num_layers = 0;
-  size_t model_dim = 0;      // width of the residual stream
-  size_t num_heads = 0;      // query heads
-  size_t num_kv_heads = 0;   // divides num_heads
-  size_t head_dim = 0;       // num_heads * head_dim need not be model_dim
-  size_t ffn_dim = 0;        // of dense layers; 0 if there are none
-  size_t vocab_rows = 0;     // rows of the embedding and of the output head
+  size_t model_dim = 0;     // width of the residual stream
+  size_t num_heads = 0;     // query heads
+  size_t num_kv_heads = 0;  // divides num_heads
+  size_t head_dim = 0;      // num_heads * head_dim need not be model_dim
+  size_t ffn_dim = 0;       // of dense layers; 0 if there are none
+  size_t vocab_rows = 0;    // rows of the embedding and of the output head
   size_t context_length = 0;
   float norm_epsilon = 0.0f;
   double rope_theta = 0.0;
-  size_t rope_dim = 0;       // the first dimensions of a head that rotate
+  size_t rope_dim = 0;  // the first dimensions of a head that rotate
   bool qkv_bias = false;
   bool qk_norm = false;      // each head of q and k is normed before it rotates
   bool tied_head = false;    // the output head is the embedding

@@ -149,16 +149,18 @@ void ReadQwenFolder(const JsonConfig& json, ModelConfig& config) {
   json.Expect("hidden_act", "silu");
   for (const std::string& type : json.Strings("layer_types")) {
     if (type != "full_attention") {
-      throw Error("{}: 'layer_types' has \"{}\"; this engine runs models of this family with "
-                  "full_attention", json.where(), type);
+      throw Error(
+          "{}: 'layer_types' has \"{}\"; this engine runs models of this family with "
+          "full_attention",
+          json.where(), type);
     }
   }
   config.num_layers = json.RequiredUint("num_hidden_layers");
   config.model_dim = json.RequiredUint("hidden_size");
   config.num_heads = json.RequiredUint("num_attention_heads");
   config.num_kv_heads = json.Uint("num_key_value_heads").value_or(config.num_heads);
-  config.head_dim = json.Uint("head_dim").value_or(
-      config.num_heads > 0 ? config.model_dim / config.num_heads : 0);
+  config.head_dim = json.Uint("head_dim")
+                        .value_or(config.num_heads > 0 ? config.model_dim / config.num_heads : 0);
   config.ffn_dim = json.Uint("intermediate_size").value_or(0);
   config.context_length = json.RequiredUint("max_position_embeddings");
   config.vocab_rows = json.RequiredUint("vocab_size");
@@ -170,8 +172,10 @@ void ReadQwenFolder(const JsonConfig& json, ModelConfig& config) {
 void ReadQwenExperts(const JsonConfig& json, ModelConfig& config) {
   json.Expect("decoder_sparse_step", uint64_t{1});
   if (const auto dense = json.Numbers("mlp_only_layers"); dense && !dense->empty()) {
-    throw Error("{}: 'mlp_only_layers' has dense layers; this engine runs models of this family "
-                "with experts in every layer", json.where());
+    throw Error(
+        "{}: 'mlp_only_layers' has dense layers; this engine runs models of this family "
+        "with experts in every layer",
+        json.where());
   }
   config.ffn_dim = 0;  // intermediate_size has no layer
   config.experts.count = json.RequiredUint("num_experts");
@@ -187,8 +191,7 @@ void ReadLlamaGguf(const GgufConfig& gguf, ModelConfig& config) {
   config.model_dim = gguf.RequiredUint("embedding_length");
   config.num_heads = gguf.RequiredUint("attention.head_count");
   config.num_kv_heads = gguf.Uint("attention.head_count_kv").value_or(config.num_heads);
-  config.norm_epsilon =
-      static_cast<float>(gguf.RequiredNumber("attention.layer_norm_rms_epsilon"));
+  config.norm_epsilon = static_cast<float>(gguf.RequiredNumber("attention.layer_norm_rms_epsilon"));
   config.rope_theta = gguf.RequiredNumber("rope.freq_base");
   config.head_dim = gguf.Uint("attention.key_length")
                         .value_or(config.num_heads > 0 ? config.model_dim / config.num_heads : 0);
@@ -203,8 +206,8 @@ void ReadLlamaGguf(const GgufConfig& gguf, ModelConfig& config) {
   if (experts.count > 0) {
     experts.used = gguf.RequiredUint("expert_used_count");
     experts.dim = gguf.RequiredUint("expert_feed_forward_length");
-    experts.bias = file.Find(kGgufNames.Name(TensorRole::kRouterBias,
-                                             experts.first_dense_layers)) != nullptr;
+    experts.bias =
+        file.Find(kGgufNames.Name(TensorRole::kRouterBias, experts.first_dense_layers)) != nullptr;
     if (gguf.Uint("expert_shared_count").value_or(0) > 0) {
       experts.shared_dim = gguf.Uint("expert_shared_feed_forward_length")
                                .value_or(experts.dim * *gguf.Uint("expert_shared_count"));
@@ -213,8 +216,10 @@ void ReadLlamaGguf(const GgufConfig& gguf, ModelConfig& config) {
     experts.groups_used = gguf.Uint("expert_group_used_count").value_or(experts.groups);
     if (const auto function = gguf.Uint("expert_gating_func")) {
       if (*function != 1 && *function != 2) {
-        throw Error("{}: the router's function is number {}; this engine has 1 (softmax) and 2 "
-                    "(sigmoid)", file.name(), *function);
+        throw Error(
+            "{}: the router's function is number {}; this engine has 1 (softmax) and 2 "
+            "(sigmoid)",
+            file.name(), *function);
       }
       experts.router = *function == 2 ? RouterKind::kSigmoid : RouterKind::kSoftmax;
     }

@@ -38,8 +38,8 @@ class ModelFile {
   const Tensor& Get(const TensorKey& key) const { return Get(key.role, key.layer, key.expert); }
   bool fused_qkv() const { return fused_qkv_; }  // q, k and v are stored as one tensor
 
-  // The order in which stored rows of Wq or Wk become rows of the half-split RoPE layout; empty when
-  // they already are (see ModelConfig::interleaved_qk).
+  // The order in which stored rows of Wq or Wk become rows of the half-split RoPE layout; empty
+  // when they already are (see ModelConfig::interleaved_qk).
   std::vector<uint32_t> HalfSplitRowOrder(TensorRole role) const;
 
   // A number that changes when the weights do: names, types, shapes and samples of the bytes.

@@ -12,19 +12,32 @@ namespace {
 using enum TensorRole;
 
 constexpr std::pair<TensorRole, std::string_view> kGgufNameList[] = {
-    {kEmbedding, "token_embd.weight"},      {kFinalNorm, "output_norm.weight"},
-    {kHead, "output.weight"},               {kAttnNorm, "attn_norm.weight"},
-    {kWq, "attn_q.weight"},                 {kWk, "attn_k.weight"},
-    {kWv, "attn_v.weight"},                 {kBq, "attn_q.bias"},
-    {kBk, "attn_k.bias"},                   {kBv, "attn_v.bias"},
-    {kQNorm, "attn_q_norm.weight"},         {kKNorm, "attn_k_norm.weight"},
-    {kWo, "attn_output.weight"},            {kFfnNorm, "ffn_norm.weight"},
-    {kWgate, "ffn_gate.weight"},            {kWup, "ffn_up.weight"},
-    {kWdown, "ffn_down.weight"},            {kRouter, "ffn_gate_inp.weight"},
-    {kRouterBias, "exp_probs_b.bias"},      {kSharedGate, "ffn_gate_shexp.weight"},
-    {kSharedUp, "ffn_up_shexp.weight"},     {kSharedDown, "ffn_down_shexp.weight"},
-    {kExpertGate, "ffn_gate_exps.weight"},  {kExpertUp, "ffn_up_exps.weight"},
-    {kExpertDown, "ffn_down_exps.weight"},  {kWqkv, "attn_qkv.weight"},
+    {kEmbedding, "token_embd.weight"},
+    {kFinalNorm, "output_norm.weight"},
+    {kHead, "output.weight"},
+    {kAttnNorm, "attn_norm.weight"},
+    {kWq, "attn_q.weight"},
+    {kWk, "attn_k.weight"},
+    {kWv, "attn_v.weight"},
+    {kBq, "attn_q.bias"},
+    {kBk, "attn_k.bias"},
+    {kBv, "attn_v.bias"},
+    {kQNorm, "attn_q_norm.weight"},
+    {kKNorm, "attn_k_norm.weight"},
+    {kWo, "attn_output.weight"},
+    {kFfnNorm, "ffn_norm.weight"},
+    {kWgate, "ffn_gate.weight"},
+    {kWup, "ffn_up.weight"},
+    {kWdown, "ffn_down.weight"},
+    {kRouter, "ffn_gate_inp.weight"},
+    {kRouterBias, "exp_probs_b.bias"},
+    {kSharedGate, "ffn_gate_shexp.weight"},
+    {kSharedUp, "ffn_up_shexp.weight"},
+    {kSharedDown, "ffn_down_shexp.weight"},
+    {kExpertGate, "ffn_gate_exps.weight"},
+    {kExpertUp, "ffn_up_exps.weight"},
+    {kExpertDown, "ffn_down_exps.weight"},
+    {kWqkv, "attn_qkv.weight"},
 };
 constexpr std::pair<TensorRole, std::string_view> kQwenNameList[] = {
     {kEmbedding, "model.embed_tokens.weight"},
@@ -57,7 +70,8 @@ bool IsOfModel(TensorRole role) { return role <= kHead; }
 bool IsOfExpert(TensorRole role) { return role >= kExpertGate && role <= kExpertDown; }
 
 std::string_view Pattern(const TensorNames& names, TensorRole role) {
-  const auto it = std::ranges::find(names.names, role, [](const auto& entry) { return entry.first; });
+  const auto it =
+      std::ranges::find(names.names, role, [](const auto& entry) { return entry.first; });
   return it == names.names.end() ? std::string_view() : it->second;
 }
 
@@ -71,8 +85,8 @@ std::string TensorNames::Name(TensorRole role, size_t layer_index, size_t expert
   if (pattern.empty()) return {};
   if (IsOfModel(role)) return std::string(pattern);
   const std::string prefix = fmt::format(fmt::runtime(layer), layer_index);
-  return prefix + (IsOfExpert(role) ? fmt::format(fmt::runtime(pattern), expert)
-                                    : std::string(pattern));
+  return prefix +
+         (IsOfExpert(role) ? fmt::format(fmt::runtime(pattern), expert) : std::string(pattern));
 }
 
 std::vector<uint64_t> ShapeOf(const ModelConfig& config, TensorRole role) {
@@ -80,23 +94,49 @@ std::vector<uint64_t> ShapeOf(const ModelConfig& config, TensorRole role) {
                  ffn = config.ffn_dim, vocab = config.vocab_rows, expert = config.experts.dim,
                  shared = config.experts.shared_dim;
   switch (role) {
-    case kEmbedding: case kHead: return {vocab, d};
-    case kFinalNorm: case kAttnNorm: case kFfnNorm: return {d};
-    case kWq: return {q, d};
-    case kWk: case kWv: return {kv, d};
-    case kWqkv: return {q + 2 * kv, d};
-    case kBq: return {q};
-    case kBk: case kBv: return {kv};
-    case kQNorm: case kKNorm: return {config.head_dim};
-    case kWo: return {d, q};
-    case kWgate: case kWup: return {ffn, d};
-    case kWdown: return {d, ffn};
-    case kRouter: return {config.experts.count, d};
-    case kRouterBias: return {config.experts.count};
-    case kSharedGate: case kSharedUp: return {shared, d};
-    case kSharedDown: return {d, shared};
-    case kExpertGate: case kExpertUp: return {expert, d};
-    case kExpertDown: return {d, expert};
+    case kEmbedding:
+    case kHead:
+      return {vocab, d};
+    case kFinalNorm:
+    case kAttnNorm:
+    case kFfnNorm:
+      return {d};
+    case kWq:
+      return {q, d};
+    case kWk:
+    case kWv:
+      return {kv, d};
+    case kWqkv:
+      return {q + 2 * kv, d};
+    case kBq:
+      return {q};
+    case kBk:
+    case kBv:
+      return {kv};
+    case kQNorm:
+    case kKNorm:
+      return {config.head_dim};
+    case kWo:
+      return {d, q};
+    case kWgate:
+    case kWup:
+      return {ffn, d};
+    case kWdown:
+      return {d, ffn};
+    case kRouter:
+      return {config.experts.count, d};
+    case kRouterBias:
+      return {config.experts.count};
+    case kSharedGate:
+    case kSharedUp:
+      return {shared, d};
+    case kSharedDown:
+      return {d, shared};
+    case kExpertGate:
+    case kExpertUp:
+      return {expert, d};
+    case kExpertDown:
+      return {d, expert};
   }
   SPA_CHECK(false);
   return {};

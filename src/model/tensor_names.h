@@ -14,12 +14,32 @@
 namespace spa {
 
 enum class TensorRole : uint8_t {
-  kEmbedding, kFinalNorm, kHead,                                           // once per model
-  kAttnNorm, kWq, kWk, kWv, kBq, kBk, kBv, kQNorm, kKNorm, kWo, kFfnNorm,  // once per layer
-  kWgate, kWup, kWdown,                                                    // in dense layers
-  kRouter, kRouterBias, kSharedGate, kSharedUp, kSharedDown,               // in layers with experts
-  kExpertGate, kExpertUp, kExpertDown,                                     // once per expert
-  kWqkv,                                                                   // Wq, Wk, Wv as stored
+  kEmbedding,
+  kFinalNorm,
+  kHead,  // once per model
+  kAttnNorm,
+  kWq,
+  kWk,
+  kWv,
+  kBq,
+  kBk,
+  kBv,
+  kQNorm,
+  kKNorm,
+  kWo,
+  kFfnNorm,  // once per layer
+  kWgate,
+  kWup,
+  kWdown,  // in dense layers
+  kRouter,
+  kRouterBias,
+  kSharedGate,
+  kSharedUp,
+  kSharedDown,  // in layers with experts
+  kExpertGate,
+  kExpertUp,
+  kExpertDown,  // once per expert
+  kWqkv,        // Wq, Wk, Wv as stored
 };
 
 struct TensorNames {

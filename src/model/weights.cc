@@ -12,11 +12,22 @@ namespace {
 // number.
 std::vector<size_t> ScaleOffsets(DType dtype) {
   switch (dtype) {
-    case DType::kQ8_0: case DType::kQ4_0: case DType::kQ5_0: return {0};
-    case DType::kQ4_1: case DType::kQ5_1: case DType::kQ4_K: case DType::kQ5_K: return {0, 2};
-    case DType::kQ6_K: return {208};
-    case DType::kF16: case DType::kBF16: return {0};
-    case DType::kF32: return {2};
+    case DType::kQ8_0:
+    case DType::kQ4_0:
+    case DType::kQ5_0:
+      return {0};
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ6_K:
+      return {208};
+    case DType::kF16:
+    case DType::kBF16:
+      return {0};
+    case DType::kF32:
+      return {2};
   }
   return {};
 }
@@ -137,8 +148,8 @@ void Weights::Embed(TokenId id, float* out) const {
 size_t Weights::bytes() const {
   size_t bytes = head.bytes();
   for (const LayerWeights& layer : layers) {
-    for (const PackedMatrix* matrix : {&layer.wq, &layer.wk, &layer.wv, &layer.wo, &layer.wgate,
-                                       &layer.wup, &layer.wdown}) {
+    for (const PackedMatrix* matrix :
+         {&layer.wq, &layer.wk, &layer.wv, &layer.wo, &layer.wgate, &layer.wup, &layer.wdown}) {
       bytes += matrix->bytes();
     }
     const ExpertWeights& experts = layer.experts;

@@ -15,31 +15,31 @@ namespace spa {
 
 // The feed-forward network of a layer with experts.
 struct ExpertWeights {
-  PackedMatrix router;                        // [experts, model_dim], float32
-  std::vector<float> router_bias;             // [experts]; empty if there is none
-  std::vector<PackedMatrix> wgate, wup;       // per expert: [expert_dim, model_dim]
-  std::vector<PackedMatrix> wdown;            // per expert: [model_dim, expert_dim]
-  PackedMatrix shared_wgate, shared_wup;      // [shared_dim, model_dim]; empty if there is none
-  PackedMatrix shared_wdown;                  // [model_dim, shared_dim]
+  PackedMatrix router;                    // [experts, model_dim], float32
+  std::vector<float> router_bias;         // [experts]; empty if there is none
+  std::vector<PackedMatrix> wgate, wup;   // per expert: [expert_dim, model_dim]
+  std::vector<PackedMatrix> wdown;        // per expert: [model_dim, expert_dim]
+  PackedMatrix shared_wgate, shared_wup;  // [shared_dim, model_dim]; empty if there is none
+  PackedMatrix shared_wdown;              // [model_dim, shared_dim]
 };
 
 struct LayerWeights {
-  std::vector<float> attn_norm;            // [model_dim]
-  PackedMatrix wq;                         // [q_dim, model_dim], half-split RoPE layout
-  PackedMatrix wk, wv;                     // [kv_dim, model_dim]
-  std::vector<float> bq, bk, bv;           // empty if the model has none
-  std::vector<float> q_norm, k_norm;       // [head_dim]; empty if the model has none
-  PackedMatrix wo;                         // [model_dim, q_dim]
-  std::vector<float> ffn_norm;             // [model_dim]
-  PackedMatrix wgate, wup;                 // [ffn_dim, model_dim]; of a dense layer
-  PackedMatrix wdown;                      // [model_dim, ffn_dim]
-  ExpertWeights experts;                   // of the other layers
+  std::vector<float> attn_norm;       // [model_dim]
+  PackedMatrix wq;                    // [q_dim, model_dim], half-split RoPE layout
+  PackedMatrix wk, wv;                // [kv_dim, model_dim]
+  std::vector<float> bq, bk, bv;      // empty if the model has none
+  std::vector<float> q_norm, k_norm;  // [head_dim]; empty if the model has none
+  PackedMatrix wo;                    // [model_dim, q_dim]
+  std::vector<float> ffn_norm;        // [model_dim]
+  PackedMatrix wgate, wup;            // [ffn_dim, model_dim]; of a dense layer
+  PackedMatrix wdown;                 // [model_dim, ffn_dim]
+  ExpertWeights experts;              // of the other layers
 };
 
 struct Weights {
   std::vector<LayerWeights> layers;
-  std::vector<float> final_norm;  // [model_dim]
-  PackedMatrix head;              // [vocab_rows, model_dim]
+  std::vector<float> final_norm;      // [model_dim]
+  PackedMatrix head;                  // [vocab_rows, model_dim]
   const Tensor* embedding = nullptr;  // [vocab_rows, model_dim], in the model file
 
   // out: [model_dim]

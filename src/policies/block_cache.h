@@ -17,8 +17,9 @@ class BlockPolicy : public CachePolicy {
  public:
   explicit BlockPolicy(size_t refresh) : refresh_(refresh) {}
 
-  Keeps keeps() const override { return {.needs_block_attention = refresh_ != 1,
-                                         .warm_start = true}; }
+  Keeps keeps() const override {
+    return {.needs_block_attention = refresh_ != 1, .warm_start = true};
+  }
   RowSet BeginStep(const StepInput& step) override;
   LayerPlan PlanLayer(LayerView&) override { return LayerPlan::Of(rows_); }
 

@@ -7,8 +7,7 @@
 namespace spa {
 
 RowSet D2Policy::RowsOfStep(const StepInput& step) {
-  const RowSet chosen =
-      step.RowsOf(CertainPositions(step)).Union(step.changed).Union(step.wanted);
+  const RowSet chosen = step.RowsOf(CertainPositions(step)).Union(step.changed).Union(step.wanted);
   return FillGaps(chosen.Union(AttendedRows(step, chosen))).Intersect(step.visible);
 }
 
@@ -27,8 +26,7 @@ RowSet D2Policy::CertainPositions(const StepInput& step) const {
     }
   }
   const auto key = [&](uint32_t pos) {  // the block's positions go first
-    const double confidence =
-        pos < confidence_.size() ? std::max(confidence_[pos], 0.0f) : 0.0f;
+    const double confidence = pos < confidence_.size() ? std::max(confidence_[pos], 0.0f) : 0.0f;
     return std::tuple(pos >= step.block_end, -confidence * density[pos - step.prompt_length], pos);
   };
   std::ranges::sort(open, [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
@@ -132,6 +130,10 @@ size_t D2Policy::bytes() const {
   size_t bytes = confidence_.size() * sizeof(float);
   for (const Mat<float>& weights : weights_) bytes += weights.bytes();
   return bytes;
+}
+
+size_t D2Policy::BytesFor(const ModelConfig& config, size_t num_rows) const {
+  return (config.num_layers * num_rows + 1) * num_rows * sizeof(float);
 }
 
 std::vector<OptionInfo> D2OptionTable() {

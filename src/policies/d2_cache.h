@@ -19,11 +19,11 @@
 namespace spa {
 
 struct D2Options {
-  double p = 0.1;        // share of the rollout importance
-  size_t k = 32;         // open positions
-  double sigma = 10.0;   // width of the density's kernel; 0: no density
-  size_t inflate = 0;    // gaps between chosen rows up to this long are filled
-  bool compat = false;   // remember only the first confidence of a position
+  double p = 0.1;       // share of the rollout importance
+  size_t k = 32;        // open positions
+  double sigma = 10.0;  // width of the density's kernel; 0: no density
+  size_t inflate = 0;   // gaps between chosen rows up to this long are filled
+  bool compat = false;  // remember only the first confidence of a position
 };
 
 class D2Policy : public OneSetPolicy {
@@ -34,6 +34,7 @@ class D2Policy : public OneSetPolicy {
   std::optional<RowSet> AfterAttention(const AttentionView& view) override;
   void EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) override;
   size_t bytes() const override;
+  size_t BytesFor(const ModelConfig& config, size_t num_rows) const override;
 
  protected:
   RowSet RowsOfStep(const StepInput& step) override;

@@ -64,8 +64,11 @@ RowSet ElasticPolicy::BeginStep(const StepInput& step) {
     return rows_;
   }
   const RowSet computed = options_.block_caching ? window_ : step.RowsOf(open_);
-  rows_ = tracked_.Union(step.changed).Union(computed).Union(step.wanted)
-              .Union(step.never_computed).Intersect(all_);
+  rows_ = tracked_.Union(step.changed)
+              .Union(computed)
+              .Union(step.wanted)
+              .Union(step.never_computed)
+              .Intersect(all_);
   return rows_;
 }
 
@@ -100,8 +103,8 @@ void ElasticPolicy::TrackMostAttended(const AttentionView& view) {
     }
   }
   for (const uint32_t row : open_) received[row] = 0.0f;
-  next_tracked_ = next_tracked_.Union(
-      RowSet(SmallestK(received, std::min(options_.track, num_rows))));
+  next_tracked_ =
+      next_tracked_.Union(RowSet(SmallestK(received, std::min(options_.track, num_rows))));
 }
 
 double ElasticPolicy::Similarity(const AttentionView& view) const {
@@ -116,9 +119,8 @@ double ElasticPolicy::Similarity(const AttentionView& view) const {
         return by_key ? map.Row(a)[b] : map.Row(b)[a];
       };
     };
-    similarity[i] = options_.by_key
-                        ? MeanCosine(heads, keys, at(old_weights), at(weights))
-                        : MeanCosine(keys, heads, at(old_weights), at(weights));
+    similarity[i] = options_.by_key ? MeanCosine(heads, keys, at(old_weights), at(weights))
+                                    : MeanCosine(keys, heads, at(old_weights), at(weights));
   });
   double sum = 0.0;
   for (const double s : similarity) sum += s;
@@ -127,6 +129,17 @@ double ElasticPolicy::Similarity(const AttentionView& view) const {
 
 void ElasticPolicy::EndStep(std::span<const uint32_t>, std::span<const float>) {
   tracked_ = std::exchange(next_tracked_, RowSet());
+}
+
+size_t ElasticPolicy::bytes() const {
+  size_t bytes = 0;
+  for (const Mat<float>& weights : old_weights_) bytes += weights.bytes();
+  return bytes;
+}
+
+size_t ElasticPolicy::BytesFor(const ModelConfig& config, size_t num_rows) const {
+  const size_t tracked = std::min(options_.track * config.num_layers, num_rows);
+  return tracked * config.num_heads * num_rows * sizeof(float);
 }
 
 std::vector<OptionInfo> ElasticOptionTable() {

@@ -29,9 +29,7 @@ struct ElasticOptions {
 class ElasticPolicy : public CachePolicy {
  public:
   ElasticPolicy(const ElasticOptions& options, const ModelConfig& config)
-      : options_(options),
-        num_heads_(config.num_heads),
-        num_layers_(config.num_layers) {}
+      : options_(options), num_heads_(config.num_heads), num_layers_(config.num_layers) {}
 
   Keeps keeps() const override {
     return {.query_layers = num_layers_, .inputs = true, .attention = true};
@@ -40,6 +38,8 @@ class ElasticPolicy : public CachePolicy {
   LayerPlan PlanLayer(LayerView& view) override;
   std::optional<RowSet> AfterAttention(const AttentionView& view) override;
   void EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) override;
+  size_t bytes() const override;
+  size_t BytesFor(const ModelConfig& config, size_t num_rows) const override;
 
  private:
   bool Testing(size_t layer) const;
@@ -50,9 +50,9 @@ class ElasticPolicy : public CachePolicy {
   ElasticOptions options_;
   size_t num_heads_;
   size_t num_layers_;
-  RowSet all_, known_;       // visible rows; those that have been computed before
-  RowSet rows_;              // recomputed in the current layer
-  RowSet open_, window_;     // open positions; the rows that predict the window's
+  RowSet all_, known_;    // visible rows; those that have been computed before
+  RowSet rows_;           // recomputed in the current layer
+  RowSet open_, window_;  // open positions; the rows that predict the window's
   RowSet tracked_, next_tracked_;
   std::vector<Mat<float>> old_weights_;  // per tracked row [heads, num_rows], of the last step
 };

@@ -58,7 +58,8 @@ OptionReader::OptionReader(const CacheSpec& spec, std::vector<OptionInfo> table)
       values_[info->name] = ParseOption(*info, text, spec.name + " ");
       continue;
     }
-    if (table_.empty()) throw Error("the cache '{}' has no options; '{}' was given", spec.name, key);
+    if (table_.empty())
+      throw Error("the cache '{}' has no options; '{}' was given", spec.name, key);
     std::vector<std::string> names;
     for (const OptionInfo& option : table_) names.push_back(option.name);
     throw Error("the cache '{}' has no option '{}'{}: it has {}", spec.name, key,

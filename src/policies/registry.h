@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "model/model_file.h"
 #include "model/weights.h"
 #include "policies/options.h"
@@ -20,7 +21,7 @@ struct PolicyContext {
   const Weights* weights = nullptr;
   ThreadPool* pool = nullptr;
   // Long preparations (singular proxies) report their progress here: share done in [0, 1].
-  std::function<void(std::string_view what, double share)> progress;
+  Progress progress;
   // Proxies of a model with more value weights than this are used if they are stored, but not
   // computed.
   size_t max_proxy_weights = std::numeric_limits<size_t>::max();

@@ -61,8 +61,7 @@ LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
     if (view.layer == 0 && IsRange(scope_)) plan.q_rows = rows;
     return plan;
   }
-  const RowSet rows =
-      Update(view.layer, *view.step, Identify(view), *view.identifiers, *view.pool);
+  const RowSet rows = Update(view.layer, *view.step, Identify(view), *view.identifiers, *view.pool);
   const RowSet& kv = options_.full_kv ? scope_ : rows;
   return {.k_rows = kv, .v_rows = kv, .out_rows = rows, .live = scope_};
 }
@@ -119,8 +118,7 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
     double left = 0.0;
     for (const float s : similarity) left += 1.0 - s;
     for (const uint32_t place : places) left -= 1.0 - similarity[place];
-    drift_left_behind_ +=
-        left / static_cast<double>(scope_.size() * options_.ratios.size());
+    drift_left_behind_ += left / static_cast<double>(scope_.size() * options_.ratios.size());
   }
   return scope_.At(places).Union(step.never_computed);
 }
@@ -226,6 +224,29 @@ size_t SpaPolicy::bytes() const {
   size_t bytes = 0;
   for (const auto& layer : computed_) bytes += layer.size() * sizeof(uint32_t);
   return bytes;
+}
+
+size_t SpaPolicy::BytesFor(const ModelConfig& config, size_t num_rows) const {
+  size_t bytes = 0;
+  for (size_t layer = 0; layer < config.num_layers; ++layer) {
+    bytes += num_rows * (IdentifierWidth(config, layer) * sizeof(float) + sizeof(uint32_t));
+  }
+  return bytes;
+}
+
+size_t SpaPolicy::IdentifierWidth(const ModelConfig& config, size_t layer) const {
+  if (ByAttention(layer)) return config.q_dim();
+  switch (options_.identifier) {
+    case Identifier::kSingular:
+      return model_->projections[layer].rows();
+    case Identifier::kValue:
+    case Identifier::kKey:
+      return config.kv_dim();
+    case Identifier::kQuery:
+      return config.q_dim();
+    default:
+      return config.model_dim;
+  }
 }
 
 }  // namespace spa

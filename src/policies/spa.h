@@ -33,8 +33,10 @@ class SpaPolicy : public CachePolicy {
   LayerPlan PlanLayer(LayerView& view) override;
   std::optional<RowSet> AfterAttention(const AttentionView& view) override;
   size_t bytes() const override;
+  size_t BytesFor(const ModelConfig& config, size_t num_rows) const override;
 
  private:
+  size_t IdentifierWidth(const ModelConfig& config, size_t layer) const;
   // Whether a layer attends first and identifies rows by their attention output.
   bool ByAttention(size_t layer) const;
   // Identifiers of the rows in scope, as they are now.   [scope, width]

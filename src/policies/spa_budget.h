@@ -12,10 +12,10 @@ namespace spa {
 
 // l counts layers from 1 to L. All ratios are in (0, 1].
 struct Budget {
-  double peak_layer = 1.0;   // l_p
-  double peak_ratio = 0.25;  // rho_p
-  double first_ratio = 0.03; // rho_1
-  double last_ratio = 0.13;  // rho_L
+  double peak_layer = 1.0;    // l_p
+  double peak_ratio = 0.25;   // rho_p
+  double first_ratio = 0.03;  // rho_1
+  double last_ratio = 0.13;   // rho_L
 };
 
 // rho(l) for l = 1 ... num_layers.

@@ -24,13 +24,48 @@ struct Preset {
   bool stored_profile;                       // the budget `spa profile` stored is used
 };
 constexpr Preset kPresets[] = {
-    // name       scope          first layer             overwr kv     focus  token  prompt gen
-    {"default",   Scope::kReach, FirstLayer::kAttention, false, false, true,  true,  true,  false,
-     false, false, true},
-    {"paper",     Scope::kAll,   FirstLayer::kProxy,     false, false, false, false, false, false,
-     false, false, false},
-    {"reference", Scope::kGen,   FirstLayer::kDense,     true,  true,  false, false, true,  true,
-     true,  true,  false},
+    {
+        .name = "default",
+        .scope = Scope::kReach,
+        .first_layer = FirstLayer::kAttention,
+        .overwrite_proxy = false,
+        .full_kv = false,
+        .focus = true,
+        .per_token = true,
+        .refresh_prompt = true,
+        .refresh_gen = false,
+        .warmup = false,
+        .floor = false,
+        .stored_profile = true,
+    },
+    {
+        .name = "paper",
+        .scope = Scope::kAll,
+        .first_layer = FirstLayer::kProxy,
+        .overwrite_proxy = false,
+        .full_kv = false,
+        .focus = false,
+        .per_token = false,
+        .refresh_prompt = false,
+        .refresh_gen = false,
+        .warmup = false,
+        .floor = false,
+        .stored_profile = false,
+    },
+    {
+        .name = "reference",
+        .scope = Scope::kGen,
+        .first_layer = FirstLayer::kDense,
+        .overwrite_proxy = true,
+        .full_kv = true,
+        .focus = false,
+        .per_token = false,
+        .refresh_prompt = true,
+        .refresh_gen = true,
+        .warmup = true,
+        .floor = true,
+        .stored_profile = false,
+    },
 };
 
 template <typename T>
@@ -49,16 +84,13 @@ std::vector<double> ReadRatios(OptionReader& reader, const PolicyContext& contex
   // paper's tau a model that drifts little would get next to nothing.
   Budget budget = ChooseBudget(reader, *context.file, preset.stored_profile);
   const auto uniform = reader.OptionalNumber("rho");
-  const double floor =
-      reader.Number("rho-min", reference ? published.spa_floor_ratio : 0.0);
+  const double floor = reader.Number("rho-min", reference ? published.spa_floor_ratio : 0.0);
   // The authors' Dream scripts scale the published peak of 0.30 to 0.25.
-  const double peak = reader.Number(
-      "rho-peak", reference ? 0.25 : PublishedBudget(config).peak_ratio);
+  const double peak =
+      reader.Number("rho-peak", reference ? 0.25 : PublishedBudget(config).peak_ratio);
   const double scale = peak / budget.peak_ratio;  // the edges follow the peak unless given
-  budget.first_ratio =
-      reader.Number("rho-first", std::max(kLeast, budget.first_ratio * scale));
-  budget.last_ratio =
-      reader.Number("rho-last", std::max(kLeast, budget.last_ratio * scale));
+  budget.first_ratio = reader.Number("rho-first", std::max(kLeast, budget.first_ratio * scale));
+  budget.last_ratio = reader.Number("rho-last", std::max(kLeast, budget.last_ratio * scale));
   if (reference && !config.spa_budget && reader.Text("profile", "").empty()) {
     budget.peak_layer = published.spa_reference_peak_depth * static_cast<double>(config.num_layers);
   }
@@ -102,8 +134,7 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   o.warmup = preset.warmup ? published.spa_reference_warmup : 0;
   o.refresh_prompt =
       reader.Count("refresh-prompt", preset.refresh_prompt ? published.spa_prompt_interval : 0);
-  o.refresh_gen =
-      reader.Count("refresh-gen", preset.refresh_gen ? published.spa_gen_interval : 0);
+  o.refresh_gen = reader.Count("refresh-gen", preset.refresh_gen ? published.spa_gen_interval : 0);
   o.refresh_drift = reader.Number("refresh-drift", 0.0);
   o.ratios = ReadRatios(reader, context, preset, o.first_layer);
   return o;
@@ -138,8 +169,7 @@ std::vector<OptionInfo> SpaOptionTable() {
       OptionInfo::Choice("identifier",
                          {"singular", "value", "key", "query", "attn-input", "attn-output",
                           "changed", "random", "age", "local"},
-                         "singular",
-                         "What tells that a row drifted; the last four are controls"),
+                         "singular", "What tells that a row drifted; the last four are controls"),
       OptionInfo::Count("rank", 1, 1 << 16, "by model", "Rank of the singular proxy"),
       OptionInfo::Number("rho", kLeast, 1, "the bell", "The same budget in every layer"),
       OptionInfo::Number("rho-peak", kLeast, 1, "by model", "Budget of the peak layer"),
@@ -177,8 +207,10 @@ std::shared_ptr<const SpaModel> PrepareSpa(OptionReader& reader, const PolicyCon
   const size_t rank = model->options.rank;
   if (config.num_layers * config.kv_dim() * config.model_dim > context.max_proxy_weights &&
       !FileExists(ProxyPath(*context.file, rank))) {
-    throw Error("the singular proxies of rank {} would have to be computed first: "
-                "`spa proxy --rank {}` does it", rank, rank);
+    throw Error(
+        "the singular proxies of rank {} would have to be computed first: "
+        "`spa proxy --rank {}` does it",
+        rank, rank);
   }
   const Proxies proxies =
       LoadOrComputeProxies(*context.file, rank, *context.pool, [&](double share) {
@@ -186,8 +218,7 @@ std::shared_ptr<const SpaModel> PrepareSpa(OptionReader& reader, const PolicyCon
       });
   for (size_t layer = 0; layer < config.num_layers; ++layer) {
     model->projections.push_back(FoldGain(proxies.layers[layer].projection,
-                                          context.weights->layers[layer].attn_norm,
-                                          *context.pool));
+                                          context.weights->layers[layer].attn_norm, *context.pool));
   }
   return model;
 }

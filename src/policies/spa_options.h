@@ -13,7 +13,7 @@ namespace spa {
 
 // What shows that a row has drifted. The last four are controls: they look at no projection.
 enum class Identifier {
-  kSingular,    // W_r x, a low-rank proxy of the value (the paper)
+  kSingular,  // W_r x, a low-rank proxy of the value (the paper)
   kValue,
   kKey,
   kQuery,
@@ -21,8 +21,8 @@ enum class Identifier {
   kAttnOutput,  // the row's attention output, before the output projection
   kChanged,     // one bit: the input moved at all
   kRandom,
-  kAge,         // waited longest
-  kLocal,       // nearest to the block
+  kAge,    // waited longest
+  kLocal,  // nearest to the block
 };
 
 // Which rows compete for the budget between refreshes.
@@ -43,9 +43,9 @@ enum class FirstLayer {
 
 struct SpaOptions {
   Identifier identifier = Identifier::kSingular;
-  size_t rank = 0;               // kSingular
-  std::vector<double> ratios;    // budget per layer
-  Reuse form = Reuse::kUpdate;   // or kOutput, Algorithm 1 read literally
+  size_t rank = 0;              // kSingular
+  std::vector<double> ratios;   // budget per layer
+  Reuse form = Reuse::kUpdate;  // or kOutput, Algorithm 1 read literally
   Scope scope = Scope::kReach;
   FirstLayer first_layer = FirstLayer::kAttention;
   bool overwrite_proxy = false;  // compare with the last step, not with the last recomputation

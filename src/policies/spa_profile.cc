@@ -33,8 +33,9 @@ Budget ReadProfile(const std::filesystem::path& path, const ModelFile& file) {
     throw Error("{} is not a profile: make one with spa profile", path.string());
   }
   if (fingerprint != fmt::format("{:016x}", file.Fingerprint())) {
-    throw Error("the profile {} was made for {} ({}), not for this model: make one with spa profile",
-                path.string(), model, fingerprint);
+    throw Error(
+        "the profile {} was made for {} ({}), not for this model: make one with spa profile",
+        path.string(), model, fingerprint);
   }
   const auto ratio = [](double value) { return value > 0.0 && value <= 1.0; };
   if (!ratio(budget.peak_ratio) || !ratio(budget.first_ratio) || !ratio(budget.last_ratio) ||

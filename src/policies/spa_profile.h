@@ -16,8 +16,8 @@ std::filesystem::path ProfilePath(const ModelFile& file);
 // Throws Error if the file is damaged or was made for another model.
 Budget ReadProfile(const std::filesystem::path& path, const ModelFile& file);
 
-// The budget SPA-Cache starts from, by its option `profile`: off, a file, or auto (the stored one if
-// there is one, else the published numbers).   use_stored: what auto may do
+// The budget SPA-Cache starts from, by its option `profile`: off, a file, or auto (the stored one
+// if there is one, else the published numbers).   use_stored: what auto may do
 Budget ChooseBudget(OptionReader& reader, const ModelFile& file, bool use_stored);
 
 }  // namespace spa

@@ -165,8 +165,7 @@ std::filesystem::path ProxyPath(const ModelFile& file, size_t rank) {
   return folder / "spa" / fmt::format("proxy-{:016x}-r{}.gguf", file.Fingerprint(), rank);
 }
 
-void SaveProxies(const Proxies& proxies, const ModelFile& file,
-                 const std::filesystem::path& path) {
+void SaveProxies(const Proxies& proxies, const ModelFile& file, const std::filesystem::path& path) {
   GgufWriter writer(path);
   writer.AddString("general.architecture", "spa-proxy");
   writer.AddString("spa.fingerprint", fmt::format("{:016x}", file.Fingerprint()));
@@ -174,8 +173,8 @@ void SaveProxies(const Proxies& proxies, const ModelFile& file,
   std::vector<std::vector<float>> values;
   for (const LayerProxy& layer : proxies.layers) {
     // Singular values, then the energy: what `spa proxy` prints.
-    std::vector<float>& row = values.emplace_back(layer.singular_values.begin(),
-                                                  layer.singular_values.end());
+    std::vector<float>& row =
+        values.emplace_back(layer.singular_values.begin(), layer.singular_values.end());
     row.push_back(static_cast<float>(layer.energy));
   }
   for (size_t i = 0; i < proxies.layers.size(); ++i) {
@@ -188,8 +187,8 @@ void SaveProxies(const Proxies& proxies, const ModelFile& file,
     const Mat<float>& projection = proxies.layers[i].projection;
     writer.WriteData({reinterpret_cast<const std::byte*>(projection.data()),
                       projection.rows() * projection.cols() * sizeof(float)});
-    writer.WriteData({reinterpret_cast<const std::byte*>(values[i].data()),
-                      values[i].size() * sizeof(float)});
+    writer.WriteData(
+        {reinterpret_cast<const std::byte*>(values[i].data()), values[i].size() * sizeof(float)});
   }
   writer.Finish();
 }

@@ -45,8 +45,7 @@ Proxies ComputeProxies(const ModelFile& file, size_t rank, ThreadPool& pool,
 // environment names no home.
 std::filesystem::path ProxyPath(const ModelFile& file, size_t rank);
 
-void SaveProxies(const Proxies& proxies, const ModelFile& file,
-                 const std::filesystem::path& path);
+void SaveProxies(const Proxies& proxies, const ModelFile& file, const std::filesystem::path& path);
 // Throws Error if the file is damaged or was made for another model or rank.
 Proxies ReadProxies(const std::filesystem::path& path, const ModelFile& file, size_t rank);
 

@@ -8,8 +8,7 @@ AnswerStream::AnswerStream(const Tokenizer& tokenizer, std::vector<std::string> 
                            size_t max_tokens)
     : text_(tokenizer), stops_(std::move(stops)), max_tokens_(max_tokens) {}
 
-std::string AnswerStream::Advance(std::span<const TokenId> settled, bool ended,
-                                  bool by_end_token) {
+std::string AnswerStream::Advance(std::span<const TokenId> settled, bool ended, bool by_end_token) {
   std::string out;
   while (!finished_ && num_tokens_ < std::min(settled.size(), max_tokens_)) {
     pending_ += text_.Append({settled[num_tokens_]});

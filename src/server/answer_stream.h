@@ -23,7 +23,7 @@ class AnswerStream {
   std::string Advance(std::span<const TokenId> settled, bool ended, bool by_end_token);
 
   bool finished() const { return finished_; }
-  bool stopped() const { return stopped_; }        // by an end token or a stop string, not by length
+  bool stopped() const { return stopped_; }  // by an end token or a stop string, not by length
   size_t num_tokens() const { return num_tokens_; }
 
  private:

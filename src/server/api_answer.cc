@@ -59,6 +59,8 @@ ApiError ErrorOf(const Event& end) {
   switch (end.ending) {
     case Ending::kInvalid:  // only a cache looks at its options this late
       return ApiError(400, "invalid_request_error", end.text, "cache_options");
+    case Ending::kTooLarge:
+      return ApiError(413, "invalid_request_error", end.text, {}, "memory_exceeded");
     case Ending::kTimeout:
       return ApiError(504, "timeout_error", end.text);
     case Ending::kShutdown:

@@ -14,11 +14,9 @@ OrderedJson OrNull(const std::string& text) {
 }  // namespace
 
 std::string ApiError::Body() const {
-  const OrderedJson json = {{"error",
-                             {{"message", what()},
-                              {"type", type_},
-                              {"param", OrNull(param_)},
-                              {"code", OrNull(code_)}}}};
+  const OrderedJson json = {
+      {"error",
+       {{"message", what()}, {"type", type_}, {"param", OrNull(param_)}, {"code", OrNull(code_)}}}};
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "server/api_error.h"
 
 namespace spa {
@@ -30,21 +31,20 @@ std::string ReadContent(const Json& message) {
   return text;
 }
 
-std::vector<TokenId> ReadIds(const Json& list, const Engine& engine) {
+}  // namespace
+
+std::vector<TokenId> ReadIds(const Json& list, const std::string& name, const Engine& engine) {
   std::vector<TokenId> ids;
   for (const Json& item : list) {
     const bool valid = item.is_number_integer() && item.get<double>() >= 0.0 &&
                        item.get<double>() < static_cast<double>(engine.vocabulary().num_tokens);
-    if (!valid) Refuse("prompt", "'prompt' holds something that is not a token id of this model");
-    ids.push_back(item.get<TokenId>());
-    if (ids.back() == engine.vocabulary().mask_id) {
-      Refuse("prompt", "'prompt' holds the mask token, which only the canvas may have");
+    if (!valid) {
+      Refuse(name, fmt::format("'{}' holds something that is not a token id of this model", name));
     }
+    ids.push_back(item.get<TokenId>());
   }
   return ids;
 }
-
-}  // namespace
 
 std::vector<TokenId> ReadMessages(JsonFields& fields, const Engine& engine) {
   const Json* list = fields.Find("messages");
@@ -91,7 +91,10 @@ std::vector<std::vector<TokenId>> ReadPrompts(JsonFields& fields, const Engine& 
     if (item.is_string()) {
       prompts.push_back(engine.Encode({.messages = {}, .text = item.get<std::string>()}));
     } else if (item.is_array()) {
-      prompts.push_back(ReadIds(item, engine));
+      prompts.push_back(ReadIds(item, "prompt", engine));
+      if (std::ranges::find(prompts.back(), engine.vocabulary().mask_id) != prompts.back().end()) {
+        Refuse("prompt", "'prompt' holds the mask token, which only the canvas may have");
+      }
     } else {
       Refuse("prompt", "'prompt' must be text, token ids or a list of one of them");
     }

@@ -11,10 +11,13 @@
 
 namespace spa {
 
+class JsonFields;
+
 struct ApiLimits {
   size_t max_prompt_tokens = 0;  // 0: the model's context alone
   size_t max_tokens = 0;         // of a canvas; 0: the context alone
   size_t max_prompts = 64;       // prompts times n of one request
+  bool lenient = false;          // unknown fields are ignored, and named in the answer's head
 };
 
 enum class Route { kChat, kCompletion };
@@ -24,11 +27,16 @@ struct ApiRequest {
   std::vector<GenerationTask> tasks;  // one per choice, the n answers to a prompt side by side
   size_t n = 1;
   bool stream = false, include_usage = false;
+  std::vector<std::string> ignored;  // fields nobody knows
+  bool clamped = false;              // asked for more tokens than fit: tasks[i].max_tokens do
 };
 
 // Throws ApiError.
 ApiRequest ParseApiRequest(Route route, std::string_view body, const Engine& engine,
                            const std::string& model_id, const CacheSpec& default_cache,
                            const ApiLimits& limits);
+
+// Refuses a "model" that is not this one.
+void CheckModel(JsonFields& fields, const std::string& model_id);
 
 }  // namespace spa

@@ -74,9 +74,7 @@ std::string EventStream::EndOf(const Event& event) {
   CurrentRequest().Add(event);
   if (!event.finished()) {
     left_ = 0;
-    const ApiError error = ErrorOf(event);
-    CurrentRequest().error = error.what();
-    return SseEvent(error.Body());
+    return SseEvent(ErrorOf(event).Body());
   }
   --left_;
   ends_.push_back(event);

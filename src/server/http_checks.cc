@@ -75,7 +75,8 @@ void CheckOrigin(const httplib::Request& http, const ServerOptions& options,
     const bool allowed = std::ranges::find(options.origins, origin) != options.origins.end() ||
                          std::ranges::find(options.origins, "*") != options.origins.end();
     if (!own && !allowed) {
-      throw ApiError(403, "permission_error", "this origin may not use the server: see --cors-origin");
+      throw ApiError(403, "permission_error",
+                     "this origin may not use the server: see --cors-origin");
     }
     if (!own) {
       out.set_header("Access-Control-Allow-Origin", origin);

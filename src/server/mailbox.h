@@ -18,22 +18,23 @@ namespace spa {
 
 // The canvas after a step, as the page draws it.
 struct Frame {
-  size_t step = 0;                // 1 after the first
+  size_t step = 0;  // 1 after the first
   size_t prompt_tokens = 0;
   size_t block_begin = 0, block_end = 0;  // of the step, in positions of the canvas
   struct Cell {
-    TokenId token = -1;           // -1: nothing known yet
+    TokenId token = -1;  // -1: nothing known yet
     bool settled = false;
-    float confidence = -1.0f;     // -1: none
+    float confidence = -1.0f;  // -1: none
   };
-  std::vector<Cell> cells;        // one per position of the canvas
-  std::vector<RowSet> rows;       // per layer, the rows of the sequence that were recomputed
+  std::vector<Cell> cells;   // one per position of the canvas
+  std::vector<RowSet> rows;  // per layer, the rows of the sequence that were recomputed
 };
 
 enum class Ending {
   kStop,      // an end token or a stop string
   kLength,    // the canvas or max_tokens
   kInvalid,   // the request cannot be run; message says why
+  kTooLarge,  // it needs more memory than the server has for all
   kFailed,    // our fault
   kTimeout,   // its time was up
   kShutdown,  // the server is going down
@@ -43,8 +44,9 @@ struct Event {
   enum class Kind { kStarted, kText, kFrame, kEnd };
   Kind kind = Kind::kText;
   size_t choice = 0;
-  std::string text = {};  // kText: final text; kEnd: what went wrong, if anything did
-  Frame frame = {};       // kFrame
+  std::string text = {};          // kText: final text; kEnd: what went wrong, if anything did
+  Frame frame = {};               // kFrame
+  std::string reason = {};        // kEnd: what went wrong, for the log alone
   Ending ending = Ending::kStop;  // kEnd
   GenerationStats stats = {};     // kEnd
 

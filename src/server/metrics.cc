@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <algorithm>
 #include <iterator>
 
-#include <unistd.h>
+#include "engine/memory.h"
 
 namespace spa {
 namespace {
@@ -15,16 +15,9 @@ void Head(const char* name, const char* type, const char* help, std::string* out
                  type);
 }
 
-void Value(const char* name, const char* type, const char* help, uint64_t value,
-           std::string* out) {
+void Value(const char* name, const char* type, const char* help, uint64_t value, std::string* out) {
   Head(name, type, help, out);
   fmt::format_to(std::back_inserter(*out), "dlm_{} {}\n", name, value);
-}
-
-uint64_t ResidentBytes() {
-  uint64_t size = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> size >> resident;
-  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace
@@ -89,6 +82,27 @@ void Metrics::SetRunning(size_t count) {
   running_ = count;
 }
 
+void Metrics::SetMemory(size_t limit) {
+  const std::lock_guard lock(mutex_);
+  memory_ = limit;
+}
+
+void Metrics::SetPromised(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  promised_ = bytes;
+  most_promised_ = std::max(most_promised_, bytes);
+}
+
+void Metrics::CountMemoryWait() {
+  const std::lock_guard lock(mutex_);
+  ++memory_waits_;
+}
+
+void Metrics::CountTooLarge() {
+  const std::lock_guard lock(mutex_);
+  ++too_large_;
+}
+
 size_t Metrics::queued() const {
   const std::lock_guard lock(mutex_);
   return queued_;
@@ -119,6 +133,13 @@ std::string Metrics::Text() const {
   Value("cache_rows_total", "counter", "Rows a dense pass would have computed", rows_total_, &out);
   Value("requests_running", "gauge", "Generations in the batch", running_, &out);
   Value("requests_queued", "gauge", "Generations waiting", queued_, &out);
+  Value("memory_limit_bytes", "gauge", "Memory for generations", memory_, &out);
+  Value("memory_promised_bytes", "gauge", "Memory that running generations may take", promised_,
+        &out);
+  Value("memory_promised_peak_bytes", "gauge", "The most that was promised at a time",
+        most_promised_, &out);
+  Value("memory_waits_total", "counter", "Generations that waited for memory", memory_waits_, &out);
+  Value("memory_refused_total", "counter", "Generations that would never fit", too_large_, &out);
   Value("memory_resident_bytes", "gauge", "Resident memory of the process", ResidentBytes(), &out);
   request_seconds_.Write("request_seconds", "From request to last byte", &out);
   queue_seconds_.Write("queue_seconds", "Waiting for a place in the batch", &out);

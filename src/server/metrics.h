@@ -20,6 +20,11 @@ class Metrics {
   void CountStep(double seconds, size_t num_sequences);
   void SetQueued(size_t count);
   void SetRunning(size_t count);
+  // Of the memory for generations: what there is, and what is promised now.
+  void SetMemory(size_t limit);
+  void SetPromised(size_t bytes);
+  void CountMemoryWait();
+  void CountTooLarge();
 
   size_t queued() const;
   // Mean seconds of the last requests, to tell a client when to come back.
@@ -44,6 +49,8 @@ class Metrics {
   uint64_t cancelled_ = 0, prompt_tokens_ = 0, generated_tokens_ = 0, canvas_tokens_ = 0;
   uint64_t steps_ = 0, sequence_steps_ = 0, rows_computed_ = 0, rows_total_ = 0;
   size_t queued_ = 0, running_ = 0;
+  size_t memory_ = 0, promised_ = 0, most_promised_ = 0;
+  uint64_t memory_waits_ = 0, too_large_ = 0;
   double typical_seconds_ = 1.0;
   Histogram request_seconds_, queue_seconds_, first_text_seconds_, step_seconds_;
 };

@@ -12,10 +12,12 @@ namespace spa {
 struct RequestLog {
   std::chrono::steady_clock::time_point start;
   std::string id;
-  std::string error = {};             // why it was refused or failed
-  nlohmann::ordered_json more = {};   // an object, or nothing
+  std::string error = {};
+  nlohmann::ordered_json more = {};  // an object, or nothing
 
   double seconds() const;
+  // Why it was refused or failed; the first reason stays.
+  void Explain(const std::string& why);
   // What became of one of its generations.
   void Add(const Event& end);
   // The line. `method` and `path` are names of ours, not what the client sent.

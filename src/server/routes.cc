@@ -41,9 +41,8 @@ const HttpRoute* RouteTable::Find(const std::string& path) const {
 void RouteTable::Register(Listener& listener, size_t body_bytes) const {
   for (const HttpRoute& route : routes_) {
     if (route.method == "GET") {
-      listener.Get(Pattern(route), [&route](const Request& http, Response& out) {
-        Answer(route, http, "", out);
-      });
+      listener.Get(Pattern(route),
+                   [&route](const Request& http, Response& out) { Answer(route, http, "", out); });
       continue;
     }
     listener.Post(Pattern(route), [&route, body_bytes](const Request& http, Response& out,
@@ -66,10 +65,10 @@ void RouteTable::SendUnrouted(const Request& http, Response& out) const {
   const HttpRoute* route = Find(http.path);
   if (out.status == 404 && route != nullptr && route->method != http.method) {
     out.set_header("Allow", route->method);
-    SendErrorAndClose(out, ApiError(405, "invalid_request_error",
-                                    http.path + " is asked with " + route->method + ", not " +
-                                        http.method,
-                                    {}, "method_not_allowed"));
+    SendErrorAndClose(
+        out, ApiError(405, "invalid_request_error",
+                      http.path + " is asked with " + route->method + ", not " + http.method, {},
+                      "method_not_allowed"));
   } else if (out.status == 404) {
     SendErrorAndClose(out, ApiError(404, "invalid_request_error",
                                     "there is nothing here: the API is at /v1/chat/completions, "
@@ -78,13 +77,13 @@ void RouteTable::SendUnrouted(const Request& http, Response& out) const {
   } else if (out.status == 413) {
     SendErrorAndClose(out, ApiError(413, "invalid_request_error", "the body is too large"));
   } else {
-    SendErrorAndClose(out, ApiError(out.status, "invalid_request_error",
-                                    "this is not a request we understand"));
+    SendErrorAndClose(
+        out, ApiError(out.status, "invalid_request_error", "this is not a request we understand"));
   }
 }
 
 void SendError(Response& out, const ApiError& error) {
-  CurrentRequest().error = error.what();
+  CurrentRequest().Explain(error.what());
   out.status = error.status;
   out.set_content(error.Body(), "application/json");
   if (error.status == 401) out.set_header("WWW-Authenticate", "Bearer");

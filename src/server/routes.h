@@ -14,12 +14,11 @@
 namespace spa {
 
 struct HttpRoute {
-  std::string method;      // GET or POST
-  std::string path;        // a * at its end stands for anything: http.matches[1] has it
+  std::string method;  // GET or POST
+  std::string path;    // a * at its end stands for anything: http.matches[1] has it
   bool needs_key = true;
   // May throw ApiError. `body` is empty for GET.
-  std::function<void(const httplib::Request& http, const std::string& body,
-                     httplib::Response& out)>
+  std::function<void(const httplib::Request& http, const std::string& body, httplib::Response& out)>
       handle;
 };
 

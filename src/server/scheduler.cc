@@ -1,6 +1,7 @@
 #include "server/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -12,18 +13,20 @@ double Seconds(std::chrono::steady_clock::duration duration) {
 }
 
 // Prepared caches kept at a time. Preparing one again reads its proxies from disk.
-constexpr size_t kMaxCaches = 32;
+constexpr size_t kMaxCaches = 8;
 
 }  // namespace
 
-Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, const CacheSpec& cache,
+Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, SharedCache cache,
                      Metrics& metrics)
     : engine_(engine),
       options_(options),
       metrics_(metrics),
-      own_cache_(cache.ToString()),
+      memory_(engine, options.memory),
+      own_cache_(cache->spec.ToString()),
       runner_(engine) {
-  caches_[own_cache_] = engine_.PrepareCache(cache);
+  caches_[own_cache_] = std::move(cache);
+  metrics_.SetMemory(options.memory);
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -87,20 +90,22 @@ void Scheduler::Loop() {
 
 void Scheduler::Step() {
   const auto start = Clock::now();
-  // Which of them was at fault cannot be told; the states are half-way through a step.
-  const auto fail = [&](const std::string& message) {
-    for (const JobPtr& job : running_) End(*job, Ending::kFailed, message);
-    running_.clear();
-  };
   try {
     runner_.Step();
-  } catch (const std::bad_alloc&) {
-    return fail("the server ran out of memory");
-  } catch (const std::exception& error) {
-    return fail(error.what());
+  } catch (...) {
+    // Which of them was at fault cannot be told; the states are half-way through a step.
+    for (const JobPtr& job : running_) EndByException(*job);
+    running_.clear();
+    return;
   }
   metrics_.CountStep(Seconds(Clock::now() - start), running_.size());
-  for (const JobPtr& job : running_) Publish(*job);
+  for (const JobPtr& job : running_) {
+    try {
+      Publish(*job);
+    } catch (...) {
+      EndByException(*job);
+    }
+  }
   std::erase_if(running_, [](const JobPtr& job) { return job->generation == nullptr; });
 }
 
@@ -112,7 +117,7 @@ void Scheduler::Sweep(std::deque<JobPtr>& waiting) {
 bool Scheduler::ShouldEnd(Job& job) {
   if (job.mailbox->cancelled()) {
     metrics_.CountCancelled();
-    if (job.generation != nullptr) runner_.Remove(*job.generation);
+    Release(job);
   } else if (stop_) {
     End(job, Ending::kShutdown, "the server is shutting down");
   } else if (job.task.deadline && Clock::now() > *job.task.deadline) {
@@ -133,28 +138,53 @@ void Scheduler::Admit() {
       waiting_.pop_front();
       metrics_.SetQueued(waiting_.size());
     }
-    if (!ShouldEnd(*job) && StartJob(*job)) running_.push_back(std::move(job));
+    if (ShouldEnd(*job) || !PrepareJob(*job)) continue;
+    if (!memory_.Fits(job->need)) {
+      // In turn: it starts as soon as enough of those before it have ended.
+      if (!std::exchange(job->waited, true)) metrics_.CountMemoryWait();
+      const std::lock_guard lock(mutex_);
+      waiting_.push_front(std::move(job));
+      metrics_.SetQueued(waiting_.size());
+      return;
+    }
+    if (StartJob(*job)) running_.push_back(std::move(job));
   }
 }
 
+bool Scheduler::PrepareJob(Job& job) {
+  if (job.cache != nullptr) return true;
+  const GenerationTask& task = job.task;
+  try {
+    job.cache = Prepare(task.cache);
+    job.need = NeedOf(engine_, task.prompt.size(), task.decode, *job.cache);
+  } catch (...) {
+    EndByException(job);
+    return false;
+  }
+  if (!memory_.NeverFits(job.need)) return true;
+  metrics_.CountTooLarge();
+  End(job, Ending::kTooLarge,
+      fmt::format("this answer needs {} of memory and the server has {} for all: ask for fewer "
+                  "tokens or another cache",
+                  FormatBytes(TotalBytes(engine_, job.need)), FormatBytes(options_.memory)));
+  return false;
+}
+
 bool Scheduler::StartJob(Job& job) {
+  if (memory_.Take(job.need)) engine_.transformer().ReleaseWorkspace();
+  job.admitted = true;
+  metrics_.SetPromised(memory_.promised());
   try {
     const GenerationTask& task = job.task;
-    job.generation = &runner_.Add({task.prompt, task.decode, Prepare(task.cache)});
+    job.generation = &runner_.Add({task.prompt, task.decode, job.cache});
     job.generation->times().queue_seconds = Seconds(Clock::now() - job.submitted);
     job.answer.emplace(engine_.tokenizer(), task.stops, task.max_tokens);
     if (task.frames) {
       job.generation->state().trace = true;
       job.confidence.assign(task.decode.gen_length, -1.0f);
     }
-  } catch (const Error& error) {
-    End(job, Ending::kInvalid, error.what());
-    return false;
-  } catch (const std::bad_alloc&) {
-    End(job, Ending::kFailed, "not enough memory for this request");
-    return false;
-  } catch (const std::exception&) {  // such as a folder that may not be read
-    End(job, Ending::kFailed, "the server could not prepare this request");
+  } catch (...) {
+    EndByException(job);
     return false;
   }
   job.mailbox->Post({.kind = Event::Kind::kStarted, .choice = job.choice});
@@ -178,9 +208,9 @@ void Scheduler::Publish(Job& job) {
   if (job.task.frames) {
     job.mailbox->Post({.kind = Event::Kind::kFrame, .choice = job.choice, .frame = MakeFrame(job)});
   }
-  std::string text = job.answer->Advance(
-      decoder.ids().subspan(decoder.prompt_length(), prefix.length),
-      prefix.ended || decoder.done(), prefix.ended);
+  std::string text =
+      job.answer->Advance(decoder.ids().subspan(decoder.prompt_length(), prefix.length),
+                          prefix.ended || decoder.done(), prefix.ended);
   if (!text.empty()) {
     double& first_text = job.generation->times().first_text_seconds;
     if (first_text == 0.0) first_text = Seconds(Clock::now() - job.submitted);
@@ -215,21 +245,44 @@ Frame Scheduler::MakeFrame(Job& job) const {
   return frame;
 }
 
-void Scheduler::End(Job& job, Ending ending, std::string message) {
+void Scheduler::EndByException(Job& job) {
+  const char* const failed = "the server failed while it worked on this request";
+  try {
+    throw;
+  } catch (const Error& error) {
+    // Before it starts, the request is at fault.
+    if (job.generation == nullptr) return End(job, Ending::kInvalid, error.what());
+    End(job, Ending::kFailed, failed, error.what());
+  } catch (const std::bad_alloc&) {
+    End(job, Ending::kFailed, "the server ran out of memory");
+  } catch (const std::exception& error) {
+    End(job, Ending::kFailed, failed, error.what());
+  } catch (...) {
+    End(job, Ending::kFailed, failed, "an exception of unknown type");
+  }
+}
+
+void Scheduler::Release(Job& job) {
+  if (job.generation != nullptr) runner_.Remove(*std::exchange(job.generation, nullptr));
+  if (std::exchange(job.admitted, false)) memory_.Return(job.need);
+  metrics_.SetPromised(memory_.promised());
+}
+
+void Scheduler::End(Job& job, Ending ending, std::string message, std::string reason) {
   Event event{.kind = Event::Kind::kEnd, .choice = job.choice, .text = std::move(message)};
   event.ending = ending;
+  event.reason = std::move(reason);
   GenerationStats& stats = event.stats;
   if (job.generation != nullptr) {
     stats = job.generation->Stats();
     stats.generated_tokens = job.answer ? job.answer->num_tokens() : 0;  // stop strings cut
-    runner_.Remove(*job.generation);
-    job.generation = nullptr;
   } else {
     stats.cache = job.task.cache.ToString();
     stats.prompt_tokens = job.task.prompt.size();
     stats.canvas_tokens = job.task.decode.gen_length;
     stats.seed = job.task.decode.seed;
   }
+  Release(job);
   metrics_.CountGeneration(stats);
   job.mailbox->Post(std::move(event));
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,9 +17,11 @@
 #include <thread>
 #include <vector>
 
+#include "engine/memory.h"
 #include "engine/runner.h"
 #include "server/answer_stream.h"
 #include "server/mailbox.h"
+#include "server/memory_account.h"
 #include "server/metrics.h"
 
 namespace spa {
@@ -37,14 +40,16 @@ struct GenerationTask {
 struct SchedulerOptions {
   size_t parallel = 4;  // generations stepped together
   size_t queue = 64;    // generations waiting
+  // Bytes that running generations may take together. What does not fit now waits its turn; what
+  // never fits is refused.
+  size_t memory = std::numeric_limits<size_t>::max();
 };
 
 class Scheduler {
  public:
-  // Engine and metrics must outlive the scheduler; nobody else may run the engine meanwhile. What
-  // `cache` needs is prepared here, not in the first request.
-  Scheduler(Engine& engine, const SchedulerOptions& options, const CacheSpec& cache,
-            Metrics& metrics);
+  // Engine and metrics must outlive the scheduler; nobody else may run the engine meanwhile. Tasks
+  // that ask for `cache` need not wait until it is prepared.
+  Scheduler(Engine& engine, const SchedulerOptions& options, SharedCache cache, Metrics& metrics);
   ~Scheduler();
 
   enum class Admission { kAccepted, kQueueFull, kDraining };
@@ -62,9 +67,13 @@ class Scheduler {
     std::shared_ptr<Mailbox> mailbox;
     size_t choice = 0;
     Clock::time_point submitted;
-    Generation* generation = nullptr;        // once running, the runner's
+    SharedCache cache;                 // once prepared
+    MemoryNeed need;                   // known with the cache
+    bool admitted = false;             // `need` is promised to it
+    bool waited = false;               // for memory
+    Generation* generation = nullptr;  // once running, the runner's
     std::optional<AnswerStream> answer;
-    std::vector<float> confidence;           // of settled positions, for frames
+    std::vector<float> confidence;  // of settled positions, for frames
   };
   using JobPtr = std::unique_ptr<Job>;
 
@@ -73,30 +82,38 @@ class Scheduler {
   void Step();
   // Moves waiting jobs to running_ while there is room.
   void Admit();
+  // Both end the job and return false if it cannot be run. The first finds out what it needs.
+  bool PrepareJob(Job& job);
   bool StartJob(Job& job);
   // Ends jobs nobody waits for any more, or whose time is up.
   void Sweep(std::deque<JobPtr>& waiting);
   bool ShouldEnd(Job& job);
   void Publish(Job& job);
   Frame MakeFrame(Job& job) const;
-  void End(Job& job, Ending ending, std::string message = {});
+  // `reason` is for the log: what happened inside is not for clients.
+  void End(Job& job, Ending ending, std::string message = {}, std::string reason = {});
+  // Ends the job because of the exception being handled.
+  void EndByException(Job& job);
+  // Gives back what the job holds.
+  void Release(Job& job);
   // Error if preparing the cache would keep the others waiting.
   SharedCache Prepare(const CacheSpec& spec);
 
   Engine& engine_;
   SchedulerOptions options_;
   Metrics& metrics_;
-  std::mutex mutex_;                // guards waiting_ and busy_
-  std::condition_variable wake_;    // something to do
-  std::condition_variable idle_;    // nothing left
+  MemoryAccount memory_;          // of the loop alone
+  std::mutex mutex_;              // guards waiting_ and busy_
+  std::condition_variable wake_;  // something to do
+  std::condition_variable idle_;  // nothing left
   std::deque<JobPtr> waiting_;
-  bool busy_ = false;               // the loop holds jobs
-  std::atomic<bool> stop_{false};   // end everything, now
+  bool busy_ = false;              // the loop holds jobs
+  std::atomic<bool> stop_{false};  // end everything, now
   std::atomic<bool> draining_{false};
-  std::vector<JobPtr> running_;     // of the loop alone
-  std::string own_cache_;           // what the server was started with
+  std::vector<JobPtr> running_;                // of the loop alone
+  std::string own_cache_;                      // what the server was started with
   std::map<std::string, SharedCache> caches_;  // of the loop alone
-  Runner runner_;                   // of the loop alone
+  Runner runner_;                              // of the loop alone
   std::thread thread_;
 };
 

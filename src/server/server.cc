@@ -11,11 +11,13 @@
 #include "server/http_checks.h"
 #include "server/request_log.h"
 #include "server/server_info.h"
+#include "server/token_api.h"
 
 namespace spa {
 namespace {
 
-constexpr int kClientClosed = 499;  // for the log: nobody is there to read it
+constexpr bool kOpen = false, kNeedsKey = true;  // HttpRoute::needs_key
+constexpr int kClientClosed = 499;               // for the log: nobody is there to read it
 
 void SendPage(httplib::Response& out) {
   // Nothing but what the page carries itself may run, and nothing may frame it.
@@ -23,8 +25,23 @@ void SendPage(httplib::Response& out) {
                  "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
                  "img-src data:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'");
   out.set_header("X-Content-Type-Options", "nosniff");
-  const std::string_view page = EmbeddedPage();
-  out.set_content(page.data(), page.size(), "text/html; charset=utf-8");
+  // By a provider, or the library would compress the page anew for each browser: seconds.
+  out.set_content_provider(EmbeddedPage().size(), "text/html; charset=utf-8",
+                           [](size_t offset, size_t length, httplib::DataSink& sink) {
+                             return sink.write(EmbeddedPage().data() + offset, length);
+                           });
+}
+
+// Names from a request for the head of its answer, where not every character is safe.
+std::string HeaderList(const std::vector<std::string>& names) {
+  constexpr size_t kMostBytes = 1000;
+  std::string list;
+  for (const std::string& name : names) {
+    if (!list.empty()) list += ", ";
+    for (const char c : name.substr(0, 64)) list += c > ' ' && c < 127 && c != ',' ? c : '?';
+    if (list.size() > kMostBytes) return list + ", ...";
+  }
+  return list;
 }
 
 void SendJson(httplib::Response& out, const std::string& body) {
@@ -33,10 +50,10 @@ void SendJson(httplib::Response& out, const std::string& body) {
 
 }  // namespace
 
-Server::Server(Engine& engine, const ServerOptions& options)
+Server::Server(Engine& engine, const ServerOptions& options, SharedCache cache)
     : engine_(engine),
       options_(options),
-      scheduler_(engine, options.scheduler, options.cache, metrics_),
+      scheduler_(engine, options.scheduler, std::move(cache), metrics_),
       routes_(Routes()),
       listener_(options.listener) {
   engine.tokenizer();  // throws if there is none
@@ -71,7 +88,6 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
 
 std::vector<HttpRoute> Server::Routes() {
   using Body = const std::string&;
-  const bool open = false;  // whoever can reach the server may ask
   const auto health = [this](const Request&, Body, Response& out) {
     if (scheduler_.draining()) {
       throw ApiError(503, "unavailable_error", "the server is shutting down");
@@ -79,24 +95,25 @@ std::vector<HttpRoute> Server::Routes() {
     SendJson(out, R"({"status":"ok"})");
   };
   return {
-      {"GET", "/", open, [](const Request&, Body, Response& out) { SendPage(out); }},
-      {"GET", "/favicon.ico", open,
-       [](const Request&, Body, Response& out) { out.status = 204; }},
-      {"GET", "/health", open, health},
-      {"GET", "/v1/health", open, health},
-      {"GET", "/metrics", true,
+      {"GET", "/", kOpen, [](const Request&, Body, Response& out) { SendPage(out); }},
+      {"GET", "/favicon.ico", kOpen, [](const Request&, Body, Response& out) { out.status = 204; }},
+      {"GET", "/health", kOpen, health},
+      {"GET", "/v1/health", kOpen, health},
+      {"GET", "/metrics", kNeedsKey,
        [this](const Request&, Body, Response& out) {
          out.set_content(metrics_.Text(), "text/plain; version=0.0.4");
        }},
-      {"GET", "/props", true,
-       [this](const Request&, Body, Response& out) { SendJson(out, PropsBody(engine_, options_)); }},
-      {"GET", "/v1/options", true,
+      {"GET", "/props", kNeedsKey,
+       [this](const Request&, Body, Response& out) {
+         SendJson(out, PropsBody(engine_, options_));
+       }},
+      {"GET", "/v1/options", kNeedsKey,
        [](const Request&, Body, Response& out) { SendJson(out, OptionsJson().dump()); }},
-      {"GET", "/v1/models", true,
+      {"GET", "/v1/models", kNeedsKey,
        [this](const Request&, Body, Response& out) {
          SendJson(out, ModelListBody(engine_, options_));
        }},
-      {"GET", "/v1/models/*", true,
+      {"GET", "/v1/models/*", kNeedsKey,
        [this](const Request& http, Body, Response& out) {
          if (http.matches[1] != options_.model_id) {
            throw ApiError(404, "invalid_request_error", "there is no such model", "model",
@@ -104,13 +121,23 @@ std::vector<HttpRoute> Server::Routes() {
          }
          SendJson(out, ModelBody(engine_, options_));
        }},
-      {"POST", "/v1/completions", true,
+      {"POST", "/v1/completions", kNeedsKey,
        [this](const Request& http, Body body, Response& out) {
          Complete(Route::kCompletion, http, body, out);
        }},
-      {"POST", "/v1/chat/completions", true,
+      {"POST", "/v1/chat/completions", kNeedsKey,
        [this](const Request& http, Body body, Response& out) {
          Complete(Route::kChat, http, body, out);
+       }},
+      {"GET", "/tokenizer_info", kNeedsKey,
+       [this](const Request&, Body, Response& out) { SendJson(out, TokenizerInfoBody(engine_)); }},
+      {"POST", "/tokenize", kNeedsKey,
+       [this](const Request&, Body body, Response& out) {
+         SendJson(out, TokenizeBody(engine_, options_.model_id, body));
+       }},
+      {"POST", "/detokenize", kNeedsKey,
+       [this](const Request&, Body body, Response& out) {
+         SendJson(out, DetokenizeBody(engine_, options_.model_id, body));
        }},
   };
 }
@@ -158,12 +185,17 @@ void Server::SetHandlers() {
 }
 
 void Server::Complete(Route route, const Request& http, const std::string& body, Response& out) {
-  ApiRequest request = ParseApiRequest(route, body, engine_, options_.model_id, options_.cache,
-                                       options_.limits);
+  ApiRequest request =
+      ParseApiRequest(route, body, engine_, options_.model_id, options_.cache, options_.limits);
   if (options_.request_time.count() > 0) {
     for (GenerationTask& task : request.tasks) {
       task.deadline = CurrentRequest().start + options_.request_time;
     }
+  }
+  // What was not done as asked.
+  if (!request.ignored.empty()) out.set_header("x-spa-ignored", HeaderList(request.ignored));
+  if (request.clamped) {
+    out.set_header("x-spa-max-tokens", std::to_string(request.tasks[0].max_tokens));
   }
   auto mailbox = std::make_shared<Mailbox>();
   Submit(request, mailbox, out);
@@ -224,8 +256,8 @@ void Server::Collect(const ApiRequest& request, Mailbox& mailbox, Response& out)
 
 void Server::Stream(const ApiRequest& request, const std::shared_ptr<Mailbox>& mailbox,
                     const Request& http, Response& out) {
-  auto stream = std::make_shared<EventStream>(request, options_.model_id, engine_.tokenizer(),
-                                              mailbox);
+  auto stream =
+      std::make_shared<EventStream>(request, options_.model_id, engine_.tokenizer(), mailbox);
   if (!stream->Begin()) {
     mailbox->Cancel();
     out.status = kClientClosed;

@@ -22,7 +22,10 @@ class Server {
  public:
   // The engine must outlive the server and belongs to it meanwhile. Throws Error if the address
   // cannot be used.
-  Server(Engine& engine, const ServerOptions& options);
+  Server(Engine& engine, const ServerOptions& options)
+      : Server(engine, options, engine.PrepareCache(options.cache)) {}
+  // With options.cache already prepared.
+  Server(Engine& engine, const ServerOptions& options, SharedCache cache);
   ~Server();
 
   int port() const { return port_; }

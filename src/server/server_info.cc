@@ -10,11 +10,15 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-OrderedJson ModelJson(const Engine& /*engine*/, const ServerOptions& options) {
-  return {{"id", options.model_id},
-          {"object", "model"},
-          {"created", 0},
-          {"owned_by", "spa.cpp"}};
+OrderedJson ModelJson(const Engine& engine, const ServerOptions& options) {
+  OrderedJson model = {{"id", options.model_id},
+                       {"object", "model"},
+                       {"created", 0},
+                       {"owned_by", "spa.cpp"},
+                       {"max_model_len", engine.config().context_length}};
+  // The embedded model was taught single questions: a second turn confuses it.
+  if (engine.file().path().empty()) model["single_turn"] = true;
+  return model;
 }
 
 }  // namespace
@@ -30,34 +34,33 @@ std::string PropsBody(const Engine& engine, const ServerOptions& options) {
   std::vector<OptionInfo> infos;
   for (const DecodeOption& option : DecodeOptionTable()) infos.push_back(option.info);
   const ModelConfig& config = engine.config();
-  const size_t most = options.limits.max_tokens == 0 ? config.context_length
-                                                      : options.limits.max_tokens;
-  const OrderedJson body = {
-      {"version", options.version},
-      {"model",
-       {{"id", options.model_id},
-        {"family", config.family},
-        {"layers", config.num_layers},
-        {"context", config.context_length}}},
-      {"defaults",
-       {{"max_tokens", std::min<size_t>(standard.gen_length, most)},
-        {"block_length", standard.block_length},
-        {"remasking", described.at("remasking")},
-        {"temperature", standard.temperature},
-        {"cache", options.cache.name}}},
-      {"caches", caches},
-      {"remasking", FindOption(infos, "remasking")->choices},
-      {"limits",
-       {{"max_tokens", most},
-        {"parallel", options.scheduler.parallel},
-        {"queue", options.scheduler.queue}}},
-      {"examples", options.examples}};
+  const size_t most =
+      options.limits.max_tokens == 0 ? config.context_length : options.limits.max_tokens;
+  const OrderedJson body = {{"version", options.version},
+                            {"model",
+                             {{"id", options.model_id},
+                              {"family", config.family},
+                              {"layers", config.num_layers},
+                              {"context", config.context_length}}},
+                            {"defaults",
+                             {{"max_tokens", std::min<size_t>(standard.gen_length, most)},
+                              {"block_length", standard.block_length},
+                              {"remasking", described.at("remasking")},
+                              {"temperature", standard.temperature},
+                              {"cache", options.cache.name}}},
+                            {"caches", caches},
+                            {"remasking", FindOption(infos, "remasking")->choices},
+                            {"limits",
+                             {{"max_tokens", most},
+                              {"parallel", options.scheduler.parallel},
+                              {"queue", options.scheduler.queue},
+                              {"memory", options.scheduler.memory}}},
+                            {"examples", options.examples}};
   return body.dump();
 }
 
 std::string ModelListBody(const Engine& engine, const ServerOptions& options) {
-  return OrderedJson{{"object", "list"},
-                     {"data", OrderedJson::array({ModelJson(engine, options)})}}
+  return OrderedJson{{"object", "list"}, {"data", OrderedJson::array({ModelJson(engine, options)})}}
       .dump();
 }
 

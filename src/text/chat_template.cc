@@ -130,7 +130,9 @@ std::vector<TokenId> EncodeLing(const Tokenizer& tokenizer,
                          "detailed thinking off");
   for (size_t i = has_system ? 1 : 0; i < messages.size(); ++i) {
     const std::string role = RoleName(messages[i].role);
-    add_turn(role == "user" ? "HUMAN" : role == "assistant" ? "ASSISTANT" : "SYSTEM",
+    add_turn(role == "user"        ? "HUMAN"
+             : role == "assistant" ? "ASSISTANT"
+                                   : "SYSTEM",
              messages[i].content);
   }
   add_role("ASSISTANT");
@@ -143,9 +145,12 @@ struct NamedFormat {
   std::string_view token;  // of the vocabularies that have it
 };
 constexpr NamedFormat kFormats[] = {
-    {"llada", ChatFormat::kLlada, "<|start_header_id|>"}, {"dream", ChatFormat::kDream, "<|im_start|>"},
-    {"ling", ChatFormat::kLing, "<|role_end|>"},          {"qwen2", ChatFormat::kQwen2, "<|im_start|>"},
-    {"qwen3", ChatFormat::kQwen3, "<|im_start|>"},        {"chatml", ChatFormat::kChatMl, "<|im_start|>"},
+    {"llada", ChatFormat::kLlada, "<|start_header_id|>"},
+    {"dream", ChatFormat::kDream, "<|im_start|>"},
+    {"ling", ChatFormat::kLing, "<|role_end|>"},
+    {"qwen2", ChatFormat::kQwen2, "<|im_start|>"},
+    {"qwen3", ChatFormat::kQwen3, "<|im_start|>"},
+    {"chatml", ChatFormat::kChatMl, "<|im_start|>"},
 };
 
 [[noreturn]] void ThrowNoFormat() {
@@ -178,9 +183,9 @@ std::vector<TokenId> EncodeChat(const Tokenizer& tokenizer, ChatFormat format,
     case ChatFormat::kDream:
       return EncodeChatMl(tokenizer, messages, "You are a helpful assistant.", "");
     case ChatFormat::kQwen2:
-      return EncodeChatMl(
-          tokenizer, messages,
-          "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", "");
+      return EncodeChatMl(tokenizer, messages,
+                          "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
+                          "");
     case ChatFormat::kQwen3:
       return EncodeChatMl(tokenizer, messages, "", "<think>\n\n</think>\n\n");
     case ChatFormat::kChatMl:

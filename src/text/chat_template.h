@@ -25,12 +25,13 @@ enum class ChatFormat {
   kLing,    // <role>HUMAN</role>...<|role_end|>: LLaDA-MoE, LLaDA2
 };
 
-// Chosen by the special tokens the vocabulary has: <|start_header_id|>, <|im_start|> or <|role_end|>.
-// Throws Error if it has none (a base model: use plain prompts).
+// Chosen by the special tokens the vocabulary has: <|start_header_id|>, <|im_start|> or
+// <|role_end|>. Throws Error if it has none (a base model: use plain prompts).
 ChatFormat DetectChatFormat(const Tokenizer& tokenizer);
 
-// The format that a model family names ("llada", "dream", "qwen2", "qwen3", "chatml", "ling"; "none"
-// for base models, which throws Error) if the vocabulary has its tokens, else the one detected.
+// The format that a model family names ("llada", "dream", "qwen2", "qwen3", "chatml", "ling";
+// "none" for base models, which throws Error) if the vocabulary has its tokens, else the one
+// detected.
 ChatFormat ChooseChatFormat(const Tokenizer& tokenizer, std::string_view name);
 
 // The whole prompt, ending with the assistant's header. Throws Error for another role or an empty

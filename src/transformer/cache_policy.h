@@ -78,12 +78,12 @@ class LayerView {
 
   size_t layer = 0;
   const StepInput* step = nullptr;
-  const RowSet* live = nullptr;     // rows that reached this layer
-  MatView<const float> x;           // [num_rows, model_dim]; rows outside `live` hold nothing
+  const RowSet* live = nullptr;  // rows that reached this layer
+  MatView<const float> x;        // [num_rows, model_dim]; rows outside `live` hold nothing
   const ModelConfig* config = nullptr;
   const LayerWeights* weights = nullptr;
-  const KvCache* kv = nullptr;      // as the previous step left it
-  MatView<const float> kept_q;      // [num_rows, q_dim], likewise, if the layer keeps queries
+  const KvCache* kv = nullptr;  // as the previous step left it
+  MatView<const float> kept_q;  // [num_rows, q_dim], likewise, if the layer keeps queries
   // What the policy itself remembers of every row in this layer. It is kept and adopted with the
   // rest of the state; empty until the policy sizes it.   [num_rows, any width]
   Mat<float>* identifiers = nullptr;
@@ -129,6 +129,8 @@ class CachePolicy {
 
   // Memory the policy object holds, beside what SequenceState keeps.
   virtual size_t bytes() const { return 0; }
+  // What that and the identifiers of a sequence of so many rows will take, at most.
+  virtual size_t BytesFor(const ModelConfig& /*config*/, size_t /*num_rows*/) const { return 0; }
 };
 
 // Makes the policy of a new sequence.

@@ -36,13 +36,13 @@ class ExpertStep {
   void RunSome(const ExpertConfig& config, const ExpertWeights& weights, MatView<const float> x,
                MatView<float> y, ThreadPool& pool);
 
-  Activations rows_;               // x, for the router and the shared expert
-  Mat<float> logits_;              // [rows, experts]
-  Mat<float> grouped_;             // [rows * used, model_dim]: x, expert after expert
+  Activations rows_;    // x, for the router and the shared expert
+  Mat<float> logits_;   // [rows, experts]
+  Mat<float> grouped_;  // [rows * used, model_dim]: x, expert after expert
   Activations grouped_rows_;
-  Mat<float> gate_, up_;           // [rows * used, expert_dim], or [rows, shared_dim]
+  Mat<float> gate_, up_;  // [rows * used, expert_dim], or [rows, shared_dim]
   Activations gate_rows_;
-  Mat<float> down_;                // [rows * used, model_dim]
+  Mat<float> down_;  // [rows * used, model_dim]
 };
 
 }  // namespace spa

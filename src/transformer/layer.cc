@@ -11,10 +11,6 @@
 namespace spa {
 namespace {
 
-// The FFN runs this many rows at a time: its widest matrices then take 25 MB for LLaDA and stay in
-// a large L3. All rows of a prompt of 8192 would take 800 MB.
-constexpr size_t kFfnRows = 256;
-
 const RowSet& QueryRows(const LayerPlan& plan) {
   return plan.q_rows ? *plan.q_rows : plan.out_rows;
 }
@@ -88,17 +84,17 @@ LayerStep::LayerStep(const ModelConfig& config, const RopeTable& rope, ThreadPoo
                      PhaseClock& clock)
     : config_(config), rope_(rope), pool_(pool), clock_(clock) {}
 
-void LayerStep::Run(size_t layer, const LayerWeights& weights,
-                    std::span<const SequenceStep> batch, std::vector<RowSet>& live) {
+void LayerStep::Run(size_t layer, const LayerWeights& weights, std::span<const SequenceStep> batch,
+                    std::vector<RowSet>& live) {
   layer_ = layer;
   weights_ = &weights;
-  Plan(batch, live);          // which rows, by each sequence's policy
+  Plan(batch, live);  // which rows, by each sequence's policy
   NormInputs(batch);
-  RefreshKeysValues(batch);   // project, rotate, store
+  RefreshKeysValues(batch);  // project, rotate, store
   MakeQueries(batch);
-  Attend(batch);              // these queries, every key
+  Attend(batch);  // these queries, every key
   FeedForward(batch);
-  UpdateRows(batch, live);    // scatter the new rows; the others reuse what they have
+  UpdateRows(batch, live);  // scatter the new rows; the others reuse what they have
 }
 
 void LayerStep::Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& live) {
@@ -202,8 +198,8 @@ void LayerStep::PlaceHeads(const Stack& stack, const std::vector<float>& gain, M
   }
   for (size_t s = 0; s < stack.rows.size(); ++s) {
     // A row's position is its place in the sequence.
-    Rope(rows.View().Rows(stack.first[s], stack.rows[s]->size()), *stack.rows[s],
-         config_.head_dim, rope_, pool_);
+    Rope(rows.View().Rows(stack.first[s], stack.rows[s]->size()), *stack.rows[s], config_.head_dim,
+         rope_, pool_);
   }
 }
 
@@ -224,10 +220,10 @@ void LayerStep::RefreshKeysValues(std::span<const SequenceStep> batch) {
     KvCache& kv = batch[s].state->kv(layer_);
     kv.StoreKeys(plans_[s].k_rows, k_.View().Rows(k_stack.first[s], plans_[s].k_rows.size()),
                  pool_);
-    kv.StoreValues(plans_[s].v_rows,
-                   valued[s] ? valued_[s].View()
-                             : v_.View().Rows(v_stack.first[s], plans_[s].v_rows.size()),
-                   pool_);
+    kv.StoreValues(
+        plans_[s].v_rows,
+        valued[s] ? valued_[s].View() : v_.View().Rows(v_stack.first[s], plans_[s].v_rows.size()),
+        pool_);
   }
 }
 
@@ -390,8 +386,8 @@ void LayerStep::UpdateRows(std::span<const SequenceStep> batch, std::vector<RowS
     if (!state.reuses(layer_)) {
       SPA_CHECK(reusing.empty());
     } else if (state.keeps().reuse == Reuse::kUpdate) {
-      ScatterRows(attn_.View().Rows(out_.first[s], count), plan.out_rows,
-                  state.kept(layer_).View(), pool_);
+      ScatterRows(attn_.View().Rows(out_.first[s], count), plan.out_rows, state.kept(layer_).View(),
+                  pool_);
       AddRowsAt(state.kept(layer_).View(), reusing, x, pool_);
     } else {
       ScatterRows(output, plan.out_rows, state.kept(layer_).View(), pool_);

@@ -25,6 +25,10 @@ struct SequenceStep;
 
 class LayerStep {
  public:
+  // The widest matrices of a layer are made this many rows at a time: 25 MB for LLaDA, which stays
+  // in a large L3, where a prompt of 8192 rows would take 800.
+  static constexpr size_t kFfnRows = 256;
+
   LayerStep(const ModelConfig& config, const RopeTable& rope, ThreadPool& pool, PhaseClock& clock);
 
   // live[s]: rows of batch[s] that enter the layer; on return those that leave it.
@@ -74,30 +78,30 @@ class LayerStep {
   // The layer being run.
   size_t layer_ = 0;
   const LayerWeights* weights_ = nullptr;
-  std::vector<LayerPlan> plans_;    // per sequence
-  std::vector<RowSet> in_rows_;     // per sequence: rows whose q, k or v is projected
-  std::vector<RowSet> valued_rows_; // per sequence: rows whose values a policy projected already
-  std::vector<Mat<float>> valued_;  // per sequence: those values
+  std::vector<LayerPlan> plans_;     // per sequence
+  std::vector<RowSet> in_rows_;      // per sequence: rows whose q, k or v is projected
+  std::vector<RowSet> valued_rows_;  // per sequence: rows whose values a policy projected already
+  std::vector<Mat<float>> valued_;   // per sequence: those values
 
-  Mat<float> normed_;               // [in rows, model_dim]
+  Mat<float> normed_;  // [in rows, model_dim]
   Activations normed_rows_;
-  Stack in_, out_;                  // the rows of normed_; the rows of the plans' out_rows
-  Mat<float> subset_;               // [fewer rows, model_dim], gathered from normed_
+  Stack in_, out_;     // the rows of normed_; the rows of the plans' out_rows
+  Mat<float> subset_;  // [fewer rows, model_dim], gathered from normed_
   Activations subset_rows_;
-  Mat<float> q_, k_, v_;            // [rows, q_dim or kv_dim]
+  Mat<float> q_, k_, v_;                       // [rows, q_dim or kv_dim]
   std::vector<MatView<const float>> queries_;  // per sequence: [out rows, q_dim], after RoPE
-  Mat<float> heads_;                // [out rows, q_dim], attention before the output projection
-  Mat<float> mean_weights_;         // [out rows, num_rows] of one sequence
+  Mat<float> heads_;         // [out rows, q_dim], attention before the output projection
+  Mat<float> mean_weights_;  // [out rows, num_rows] of one sequence
   Activations heads_rows_;
-  Mat<float> attn_;                 // [out rows, model_dim]
-  Mat<float> hidden_;               // [out rows, model_dim], residual stream after attention
-  Mat<float> ffn_normed_;           // [out rows, model_dim]
+  Mat<float> attn_;        // [out rows, model_dim]
+  Mat<float> hidden_;      // [out rows, model_dim], residual stream after attention
+  Mat<float> ffn_normed_;  // [out rows, model_dim]
   Activations ffn_rows_;
-  Mat<float> gate_, up_;            // [some of the out rows, ffn_dim]
+  Mat<float> gate_, up_;  // [some of the out rows, ffn_dim]
   Activations gate_rows_;
   ExpertStep experts_;
-  Mat<float> ffn_;                  // [out rows, model_dim]
-  Mat<float> view_normed_;          // [rows, model_dim], for LayerView::Normed
+  Mat<float> ffn_;          // [out rows, model_dim]
+  Mat<float> view_normed_;  // [rows, model_dim], for LayerView::Normed
   Activations view_rows_;
 };
 

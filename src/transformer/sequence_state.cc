@@ -65,9 +65,9 @@ void SequenceState::Forget(const RowSet& rows) {
 }
 
 bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPool& pool) {
-  const bool ran = std::find(donor.tokens_.begin(),
-                             donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows),
-                             kNeverRan) == donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows);
+  const bool ran =
+      std::find(donor.tokens_.begin(), donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows),
+                kNeverRan) == donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows);
   if (!keeps_.warm_start || keeps_ != donor.keeps_ || !ran) return false;
   const RowSet rows = RowSet::All(num_rows);
   for (size_t layer = 0; layer < kv_.size(); ++layer) {
@@ -97,6 +97,21 @@ size_t SequenceState::cache_bytes() const {
     for (const Mat<float>& matrix : *part) bytes += matrix.bytes();
   }
   return bytes;
+}
+
+size_t SequenceState::BytesFor(const ModelConfig& config, size_t num_rows, KvType kv_type,
+                               const CachePolicy& policy) {
+  const Keeps keeps = policy.keeps();
+  const size_t layers = config.num_layers;
+  const size_t kv_layers = keeps.kv ? layers : 1;
+  size_t kept_layers = keeps.reuse == Reuse::kNothing ? 0 : layers;
+  if (kept_layers > 0 && !keeps.reuse_in_last_layer) --kept_layers;
+  const size_t query_layers = std::min(keeps.query_layers, layers);
+  const size_t input_layers = keeps.inputs ? layers : 0;
+  const size_t floats =
+      (kept_layers + input_layers) * config.model_dim + query_layers * config.q_dim();
+  return kv_layers * KvCache::BytesFor(num_rows, config.num_kv_heads, config.head_dim, kv_type) +
+         num_rows * floats * sizeof(float) + policy.BytesFor(config, num_rows);
 }
 
 }  // namespace spa

@@ -42,6 +42,9 @@ class SequenceState {
   Mat<float>& identifiers(size_t layer) { return identifiers_[layer]; }
   Mat<float>& x() { return x_; }
   size_t cache_bytes() const;
+  // The most that will be for a sequence of so many rows: known before it begins.
+  static size_t BytesFor(const ModelConfig& config, size_t num_rows, KvType kv_type,
+                         const CachePolicy& policy);
 
   // Fills in never_computed and new_tokens, and remembers which rows are hidden.
   void Describe(StepInput& input);
@@ -76,7 +79,7 @@ class SequenceState {
   std::vector<Mat<float>> kept_, queries_, inputs_, identifiers_;  // per layer that has them
   std::vector<TokenId> tokens_;  // per row: the token it last ran with
   std::vector<uint8_t> hidden_;
-  Mat<float> x_;                 // [num_rows, model_dim], the residual stream
+  Mat<float> x_;  // [num_rows, model_dim], the residual stream
 };
 
 }  // namespace spa

@@ -18,7 +18,7 @@ struct StepInput {
   size_t prompt_length = 0;         // rows [0, prompt_length) are the prompt
   size_t block_begin = 0;           // the block being decoded
   size_t block_end = 0;
-  size_t step = 0;                  // counted over the whole generation
+  size_t step = 0;  // counted over the whole generation
   size_t step_in_block = 0;
   // A position is predicted by the row this many places before it (Dream: 1).
   size_t shift = 0;
@@ -28,7 +28,7 @@ struct StepInput {
   // Positions whose token differs from the one they had in the previous step: settled, edited or
   // opened again.
   RowSet changed = {};
-  RowSet wanted = {};   // rows whose logits decide what is settled
+  RowSet wanted = {};  // rows whose logits decide what is settled
   // Rows whose logits verify settled positions; read only if the row reaches the last layer.
   RowSet checked = {};
 

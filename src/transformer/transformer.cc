@@ -48,6 +48,23 @@ void Transformer::Step(std::span<SequenceStep> batch, const LogitSink& sink) {
   clock_.Enter(Phase::kOther);
 }
 
+size_t Transformer::WorkspaceBytes(const ModelConfig& config, size_t num_rows) {
+  const size_t d = config.model_dim, q = config.q_dim(), kv = config.kv_dim();
+  // Rows of LayerStep, the residual stream, the final rows, what a policy looks at; int8 copies of
+  // some of them; the RoPE table.
+  const size_t row_floats = 13 * d + 3 * q + 3 * kv + config.head_dim;
+  // The widest matrices are made some rows at a time.
+  const size_t parts = LayerStep::kFfnRows * 3 * config.ffn_dim + kLogitRows * config.vocab_rows;
+  return (num_rows * row_floats + parts) * sizeof(float);
+}
+
+void Transformer::ReleaseWorkspace() {
+  layer_ = std::make_unique<LayerStep>(config_, rope_, pool_, clock_);
+  final_ = Mat<float>();
+  logits_ = Mat<float>();
+  final_rows_ = Activations();
+}
+
 void Transformer::Logits(std::span<const SequenceStep> batch, const LogitSink& sink) {
   clock_.Enter(Phase::kHead);
   struct Read {
@@ -75,8 +92,7 @@ void Transformer::Logits(std::span<const SequenceStep> batch, const LogitSink& s
     MatMul(final_rows_, weights_.head, logits_.View().Rows(0, count), pool_);
     clock_.Enter(Phase::kSampling);
     pool_.ParallelFor(count, [&](size_t i) {
-      sink(reads[first + i].sequence, reads[first + i].row,
-           {logits_.Row(i), config_.vocab_rows});
+      sink(reads[first + i].sequence, reads[first + i].row, {logits_.Row(i), config_.vocab_rows});
     });
   }
 }

@@ -41,6 +41,12 @@ class Transformer {
   // Also fills in the part of StepInput that the transformer sets.
   void Step(std::span<SequenceStep> batch, const LogitSink& sink);
 
+  // What a step over so many rows, of all its sequences together, works in, at most: kept for the
+  // next step.
+  static size_t WorkspaceBytes(const ModelConfig& config, size_t num_rows);
+  // Gives that memory back; the next step takes what it needs.
+  void ReleaseWorkspace();
+
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
   ThreadPool& pool() { return pool_; }
@@ -55,8 +61,8 @@ class Transformer {
   RopeTable rope_;  // grows with the longest sequence seen
   PhaseClock clock_;
   std::unique_ptr<LayerStep> layer_;  // one object, with its workspace, runs all layers
-  Mat<float> final_;              // [wanted rows of the batch, model_dim]
-  Mat<float> logits_;             // [kLogitRows, vocab_rows]
+  Mat<float> final_;                  // [wanted rows of the batch, model_dim]
+  Mat<float> logits_;                 // [kLogitRows, vocab_rows]
   Activations final_rows_;
 };
 

@@ -20,7 +20,9 @@ TEST(PublicApi, AnswersAsTheEngineDoes) {
   Engine engine({.model = kModel, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   for (const char* cache : {"none", "spa", "spa:rank=8:scope=gen", "fast-dual"}) {
     const auto answer = model->Ask(kQuestion, {.options = "gen-length=32 block-length=16",
-                                               .cache = cache, .policy = nullptr, .on_step = {}});
+                                               .cache = cache,
+                                               .policy = nullptr,
+                                               .on_step = {}});
     ASSERT_TRUE(answer) << answer.error();
     DecodeOptions options = engine.DefaultDecodeOptions();
     options.gen_length = options.steps = 32;
@@ -68,10 +70,15 @@ TEST(PublicApi, LogitsAreTheDensePass) {
 TEST(PublicApi, ErrorsAreValues) {
   EXPECT_NE(Model::Load("/no/such/model").error().find("no model at"), std::string::npos);
   auto model = LoadMini();
-  EXPECT_NE(model->Ask("x", {.options = "gen-lenght=8", .cache = {}, .policy = nullptr, .on_step = {}})
-                .error().find("did you mean 'gen-length'"), std::string::npos);
+  EXPECT_NE(
+      model->Ask("x", {.options = "gen-lenght=8", .cache = {}, .policy = nullptr, .on_step = {}})
+          .error()
+          .find("did you mean 'gen-length'"),
+      std::string::npos);
   EXPECT_NE(model->Ask("x", {.options = {}, .cache = "spar", .policy = nullptr, .on_step = {}})
-                .error().find("did you mean 'spa'"), std::string::npos);
+                .error()
+                .find("did you mean 'spa'"),
+            std::string::npos);
   EXPECT_FALSE(model->Generate({}));
   EXPECT_FALSE(model->Generate({-5}));
   EXPECT_FALSE(model->Logits({100000000}));

@@ -15,8 +15,8 @@ namespace {
 
 std::filesystem::path Folder() {
   // Tests of one program run side by side, each in a process of its own.
-  const auto folder = std::filesystem::path(testing::TempDir()) /
-                      ("atomic_file_test." + std::to_string(getpid()));
+  const auto folder =
+      std::filesystem::path(testing::TempDir()) / ("atomic_file_test." + std::to_string(getpid()));
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   return folder;

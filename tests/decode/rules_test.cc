@@ -96,7 +96,9 @@ TEST(CommitRule, DrawnPositionsFollowTheSoftmaxOfTheScores) {
 }
 
 DecodeVocabulary Vocabulary(size_t size) {
-  return {.mask_id = static_cast<TokenId>(size - 1), .fill_id = 0, .stop_ids = {0, 1},
+  return {.mask_id = static_cast<TokenId>(size - 1),
+          .fill_id = 0,
+          .stop_ids = {0, 1},
           .num_tokens = size};
 }
 

@@ -1,12 +1,10 @@
 // What the engine refuses, and what it promises about answers.
-#include "engine/runner.h"
-
-#include <algorithm>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/runner.h"
 
 namespace spa {
 namespace {
@@ -14,8 +12,10 @@ namespace {
 class EngineTest : public testing::Test {
  protected:
   static Engine& engine() {
-    static Engine engine({.model = SPA_TEST_DATA "/mini.gguf", .threads = 2,
-                          .kv_type = KvType::kF32, .progress = {}});
+    static Engine engine({.model = SPA_TEST_DATA "/mini.gguf",
+                          .threads = 2,
+                          .kv_type = KvType::kF32,
+                          .progress = {}});
     return engine;
   }
   static DecodeOptions Short() {
@@ -39,9 +39,9 @@ TEST_F(EngineTest, RefusesPromptsThatCannotBeRun) {
   EXPECT_NO_THROW(engine().Start(longest, Short(), *None()));
   EXPECT_THROW(engine().Start(std::vector<TokenId>(longest.size() + 1, 300), Short(), *None()),
                Error);
-  EXPECT_THROW(Engine({.model = "/no/such/model", .threads = 1, .kv_type = KvType::kF32,
-                       .progress = {}}),
-               Error);
+  EXPECT_THROW(
+      Engine({.model = "/no/such/model", .threads = 1, .kv_type = KvType::kF32, .progress = {}}),
+      Error);
 }
 
 TEST_F(EngineTest, MaskTextTypedByAUserIsText) {
@@ -72,8 +72,8 @@ TEST_F(EngineTest, EarlyStopReturnsTheSameTextWithFewerSteps) {
 
 TEST_F(EngineTest, HalfPrecisionKeysAndValuesGiveNearlyTheSameLogits) {
   const auto logits = [](KvType type) {
-    Engine other({.model = SPA_TEST_DATA "/mini.gguf", .threads = 1, .kv_type = type,
-                  .progress = {}});
+    Engine other(
+        {.model = SPA_TEST_DATA "/mini.gguf", .threads = 1, .kv_type = type, .progress = {}});
     std::vector<float> all;
     const std::vector<TokenId> ids = {507, 508, 290, 509, 261, 462, 309, 511, 511};
     all.resize(ids.size() * 512);
@@ -82,7 +82,8 @@ TEST_F(EngineTest, HalfPrecisionKeysAndValuesGiveNearlyTheSameLogits) {
     });
     return all;
   };
-  const auto exact = logits(KvType::kF32), half = logits(KvType::kF16), brain = logits(KvType::kBF16);
+  const auto exact = logits(KvType::kF32), half = logits(KvType::kF16),
+             brain = logits(KvType::kBF16);
   for (size_t i = 0; i < exact.size(); ++i) {
     EXPECT_NEAR(half[i], exact[i], 0.05);
     EXPECT_NEAR(brain[i], exact[i], 0.4);

@@ -1,5 +1,5 @@
-// Every family's logits against those of its makers' code (tests/data/families), from a Hugging Face
-// folder, from its conversion and, where there is one, from a GGUF file that others wrote.
+// Every family's logits against those of its makers' code (tests/data/families), from a Hugging
+// Face folder, from its conversion and, where there is one, from a GGUF file that others wrote.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
-#include "engine/write_model.h"
+#include "writer/write_model.h"
 
 namespace spa {
 namespace {
@@ -21,8 +21,8 @@ using nlohmann::json;
 const std::filesystem::path kFamilies = SPA_TEST_DATA "/families";
 
 std::filesystem::path TemporaryFolder() {
-  const auto folder = std::filesystem::path(testing::TempDir()) /
-                      ("families_test." + std::to_string(getpid()));
+  const auto folder =
+      std::filesystem::path(testing::TempDir()) / ("families_test." + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   return folder;
 }
@@ -94,7 +94,8 @@ TEST_P(FamilyLogits, MatchTheMakers) {
     }
   }
   // What the folder says and what the conversion says of the model is the same.
-  const ModelConfig a = ModelFile::Open(models[0]).config(), b = ModelFile::Open(converted).config();
+  const ModelConfig a = ModelFile::Open(models[0]).config(),
+                    b = ModelFile::Open(converted).config();
   EXPECT_EQ(a.family, b.family);
   EXPECT_EQ(a.mask_id, b.mask_id);
   EXPECT_EQ(a.stop_ids, b.stop_ids);
@@ -152,9 +153,8 @@ TEST(DamagedExperts, AreRefusedInOneLine) {
   const std::string nan = {'\xc0', '\x7f'};  // bfloat16
   for (const char* tensor :
        {"model.layers.1.mlp.gate.weight", "model.layers.2.mlp.experts.5.up_proj.weight"}) {
-    const std::string message = LoadError(DamagedCopy("rnd1", [&](std::string& bytes) {
-      bytes.replace(OffsetOf(bytes, tensor) + 64, 2, nan);
-    }));
+    const std::string message = LoadError(DamagedCopy(
+        "rnd1", [&](std::string& bytes) { bytes.replace(OffsetOf(bytes, tensor) + 64, 2, nan); }));
     EXPECT_NE(message.find(tensor), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }

@@ -44,10 +44,9 @@ class FamilyRun {
                    KvType::kF32, model.Policy(cache), std::move(suffix)) {}
 
   void Note() {
-    const bool seed = generation.decoder().input().block_end <=
-                      (generation.decoder().positions().empty()
-                           ? 0
-                           : generation.decoder().positions().front());
+    const bool seed =
+        generation.decoder().input().block_end <=
+        (generation.decoder().positions().empty() ? 0 : generation.decoder().positions().front());
     const RowSet& changed = generation.decoder().changed();
     if (!seed) result.passes.emplace_back(changed.begin(), changed.end());
     result.ids.assign(generation.decoder().ids().begin(), generation.decoder().ids().end());
@@ -119,8 +118,8 @@ TEST(FamilyDecode, A2d) {
     for (const json& one : Cases(family)) {
       if (one["sampler"] == "MDLMSampler.infill") continue;
       const bool blocks = one["sampler"] == "BD3LMSampler.sample";
-      for (const std::string& cache : blocks ? std::vector<std::string>{"none", "block"}
-                                            : std::vector<std::string>{"none"}) {
+      for (const std::string& cache :
+           blocks ? std::vector<std::string>{"none", "block"} : std::vector<std::string>{"none"}) {
         const json& o = one["options"];
         DecodeOptions options;
         options.schedule = Schedule::kLinear;
@@ -155,7 +154,8 @@ TEST(FamilyDecode, Sdar) {
   for (const json& one : Cases("sdar")) {
     for (const std::string cache : {"none", "block"}) {
       FamilyRun run(model, one["prompt"], SdarOptions(one["options"]), one["stop_ids"], cache);
-      Expect(Decode(model, run), one, true, "settled", one["name"].get<std::string>() + " " + cache);
+      Expect(Decode(model, run), one, true, "settled",
+             one["name"].get<std::string>() + " " + cache);
     }
   }
 }
@@ -185,8 +185,9 @@ TEST(FamilyDecode, Llada2) {
     for (const std::string cache : {"none", "block"}) {
       FamilyRun run(model, one["prompt"], Llada2Options(one), {one["eos_id"].get<TokenId>()},
                     cache);
-      Expect(Decode(model, run), one, false, "changed",
-             one["version"].get<std::string>() + " " + one["name"].get<std::string>() + " " + cache);
+      Expect(
+          Decode(model, run), one, false, "changed",
+          one["version"].get<std::string>() + " " + one["name"].get<std::string>() + " " + cache);
     }
   }
 }

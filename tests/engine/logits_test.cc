@@ -18,12 +18,13 @@ std::vector<TokenId> ReadIds(const std::string& path) {
 }
 
 struct Difference {
-  double rms = 0.0;      // of the logits' standard deviation
+  double rms = 0.0;  // of the logits' standard deviation
   double worst = 0.0;
-  double argmax = 0.0;   // share of rows with the same largest logit
+  double argmax = 0.0;  // share of rows with the same largest logit
 };
 
-Difference Compare(const std::string& model, const std::string& golden, const std::string& ids_file) {
+Difference Compare(const std::string& model, const std::string& golden,
+                   const std::string& ids_file) {
   Engine engine({.model = model, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   const std::vector<TokenId> ids = ReadIds(ids_file);
   const size_t vocab = engine.config().vocab_rows;

@@ -1,5 +1,5 @@
-// The models of the repository, decoded by PyTorch (tools/minidlm) and by the engine with the models' own
-// settings: token for token.
+// The models of the repository, decoded by PyTorch (tools/minidlm) and by the engine with the
+// models' own settings: token for token.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -16,8 +16,10 @@ class MiniModel : public testing::TestWithParam<const char*> {};
 
 TEST_P(MiniModel, GreedyDecodingEqualsPyTorch) {
   const std::string name = GetParam();
-  Engine engine({.model = SPA_MODELS_DIR "/" + name + ".gguf", .threads = 2,
-                 .kv_type = KvType::kF32, .progress = {}});
+  Engine engine({.model = SPA_MODELS_DIR "/" + name + ".gguf",
+                 .threads = 2,
+                 .kv_type = KvType::kF32,
+                 .progress = {}});
   const SharedCache none = engine.PrepareCache({});
   std::ifstream in(SPA_TEST_DATA "/" + name + "_golden.jsonl");
   size_t cases = 0;

@@ -1,5 +1,5 @@
-// The reference in docs/ is what the tables say, and every option that a table names is taken by the
-// command it belongs to.
+// The reference in docs/ is what the tables say, and every option that a table names is taken by
+// the command it belongs to.
 #include "engine/option_reference.h"
 
 #include <gtest/gtest.h>
@@ -25,10 +25,14 @@ TEST(OptionReference, DocsAreUpToDate) {
 std::string Example(const OptionInfo& info) {
   switch (info.type) {
     case OptionType::kCount:
-    case OptionType::kReal: return fmt::format("{}", info.least);
-    case OptionType::kChoice: return info.choices.front();
-    case OptionType::kFlag: return "on";
-    case OptionType::kText: break;
+    case OptionType::kReal:
+      return fmt::format("{}", info.least);
+    case OptionType::kChoice:
+      return info.choices.front();
+    case OptionType::kFlag:
+      return "on";
+    case OptionType::kText:
+      break;
   }
   return "off";
 }

@@ -6,14 +6,15 @@
 #include "server/api_request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static spa::Engine engine({.model = {}, .threads = 1, .kv_type = spa::KvType::kF32, .progress = {}});
+  static spa::Engine engine(
+      {.model = {}, .threads = 1, .kv_type = spa::KvType::kF32, .progress = {}});
   if (size == 0) return 0;
   const auto route = data[0] % 2 == 0 ? spa::Route::kChat : spa::Route::kCompletion;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
-    const spa::ApiRequest request = spa::ParseApiRequest(
-        route, body, engine, "mini", {.name = "spa", .options = {}},
-        {.max_prompt_tokens = 0, .max_tokens = 256, .max_prompts = 8});
+    const spa::ApiRequest request =
+        spa::ParseApiRequest(route, body, engine, "mini", {.name = "spa", .options = {}},
+                             {.max_prompt_tokens = 0, .max_tokens = 256, .max_prompts = 8});
     if (request.tasks.empty()) std::abort();
     for (const spa::GenerationTask& task : request.tasks) {
       if (task.decode.gen_length < task.max_tokens || task.decode.gen_length > 512) std::abort();

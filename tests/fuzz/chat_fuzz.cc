@@ -17,8 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const char* const roles[] = {"user", "assistant", "system", "developer"};
     const auto role = static_cast<uint8_t>(message[0]);
     // Now and then a role that somebody made up.
-    messages.push_back({role < 250 ? roles[role % 4] : std::string(message),
-                        std::string(message.substr(1))});
+    messages.push_back(
+        {role < 250 ? roles[role % 4] : std::string(message), std::string(message.substr(1))});
   }
   spa::AcceptOrRefuse([&] {
     const auto ids = spa::EncodeChat(tokenizer, spa::DetectChatFormat(tokenizer), messages);

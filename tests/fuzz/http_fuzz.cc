@@ -14,7 +14,8 @@
 namespace {
 
 spa::Server& RunningServer() {
-  static spa::Engine engine({.model = {}, .threads = 1, .kv_type = spa::KvType::kF32, .progress = {}});
+  static spa::Engine engine(
+      {.model = {}, .threads = 1, .kv_type = spa::KvType::kF32, .progress = {}});
   static spa::Server server(engine, [] {
     spa::ServerOptions options;
     options.port = 0;
@@ -57,17 +58,25 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string rest(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto post = [&](const char* path) {
-    return std::string("POST ") + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
-           std::to_string(rest.size()) + "\r\n\r\n" + rest;
+    return std::string("POST ") + path +
+           " HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(rest.size()) +
+           "\r\n\r\n" + rest;
   };
   switch (data[0] % 3) {
-    case 0: Exchange(rest); break;
-    case 1: Exchange(post("/v1/chat/completions")); break;
-    default: Exchange(post("/v1/completions")); break;
+    case 0:
+      Exchange(rest);
+      break;
+    case 1:
+      Exchange(post("/v1/chat/completions"));
+      break;
+    default:
+      Exchange(post("/v1/completions"));
+      break;
   }
   static unsigned count = 0;
   if (++count % 64 == 0) {
-    const std::string health = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    const std::string health =
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     for (int i = 0; Exchange(health).find("200 OK") == std::string::npos; ++i) {
       if (i == 50) std::abort();  // 5 s without an answer
     }

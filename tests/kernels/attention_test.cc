@@ -150,8 +150,11 @@ TEST_P(AttentionTest, SeesWhatItIsShownOnly) {
   struct Shape {
     size_t num_heads, num_kv_heads, head_dim, num_keys, num_rows;
   };
-  for (const Shape& s : {Shape{2, 2, 32, 15, 3}, {4, 2, 48, 64, 7}, {7, 1, 64, 197, 23},
-                         {6, 2, 40, 300, 150}, {1, 1, 16, 70, 70}}) {
+  for (const Shape& s : {Shape{2, 2, 32, 15, 3},
+                         {4, 2, 48, 64, 7},
+                         {7, 1, 64, 197, 23},
+                         {6, 2, 40, 300, 150},
+                         {1, 1, 16, 70, 70}}) {
     for (const KvType type : kKvTypes) {
       for (const float score_scale : {0.0f, 0.3f}) {
         const Sequence sequence =
@@ -160,8 +163,11 @@ TEST_P(AttentionTest, SeesWhatItIsShownOnly) {
         for (const Pattern& pattern : Patterns(s.num_rows, s.num_keys)) {
           SCOPED_TRACE(pattern.name);
           Mat<float> out(s.num_rows, q.cols()), mean(s.num_rows, s.num_keys);
-          AttentionJob job{.q = q.View(), .kv = &sequence.kv, .out = out.View(),
-                           .mean_weights = mean.View(), .score_scale = score_scale};
+          AttentionJob job{.q = q.View(),
+                           .kv = &sequence.kv,
+                           .out = out.View(),
+                           .mean_weights = mean.View(),
+                           .score_scale = score_scale};
           pattern.Set(job);
           Attend({&job, 1}, s.num_heads, pool);
 
@@ -194,8 +200,8 @@ TEST_P(AttentionTest, UnseenRowsMayHoldAnything) {
     for (const Pattern& pattern : Patterns(num_rows, num_keys)) {
       const Sequence sequence = MakeSequence(num_keys, num_kv_heads, head_dim, type, two, 17);
       Mat<float> together(num_rows, q.cols()), mean(num_rows, num_keys);
-      AttentionJob job{.q = q.View(), .kv = &sequence.kv, .out = together.View(),
-                       .mean_weights = mean.View()};
+      AttentionJob job{
+          .q = q.View(), .kv = &sequence.kv, .out = together.View(), .mean_weights = mean.View()};
       pattern.Set(job);
       Attend({&job, 1}, num_heads, two);
       for (size_t row = 0; row < num_rows; ++row) {

@@ -1,6 +1,5 @@
 #include "lab/eval.h"
 
-#include <algorithm>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -74,8 +73,7 @@ TEST(StandardError, EqualsPublishedValues) {
 TEST(TotalScore, PoolsTheSets) {
   std::vector<Sample> samples;
   std::vector<Score> scores;
-  for (const auto& [name, correct, count] :
-       {std::tuple{"a", 30, 40}, std::tuple{"b", 10, 20}}) {
+  for (const auto& [name, correct, count] : {std::tuple{"a", 30, 40}, std::tuple{"b", 10, 20}}) {
     std::vector<Sample> set;
     for (int i = 0; i < count; ++i) set.push_back(MakeSample(name, i < correct));
     scores.push_back(ScoreSamples(name, set));
@@ -130,10 +128,11 @@ TEST_F(EvalTest, ReadsTheTaskForms) {
       Write("g.jsonl", "{\"question\": \"q\", \"answer\": \"so 2\\n#### 1,002\"}\n\n"),
       TaskOptions{.kind = TaskKind::kGsm8k, .extract = {}});
   EXPECT_EQ(gsm.questions.at(0).expected, "1002");
-  const auto lines = ReadQuestions(
-      Write("l.jsonl", R"({"ask": "q", "solution": 4})"),
-      TaskOptions{.kind = TaskKind::kJsonl, .extract = {}, .question_field = "ask",
-                  .answer_field = "solution"});
+  const auto lines = ReadQuestions(Write("l.jsonl", R"({"ask": "q", "solution": 4})"),
+                                   TaskOptions{.kind = TaskKind::kJsonl,
+                                               .extract = {},
+                                               .question_field = "ask",
+                                               .answer_field = "solution"});
   EXPECT_EQ(lines.questions.at(0).expected, "4");
 }
 
@@ -202,8 +201,8 @@ TEST_F(EvalTest, RefusesOtherSettingsAndOtherFiles) {
   const fs::path other = Write("notes.txt", "my notes\nline two\n");
   EXPECT_THROW(SampleFile(other, "{}"), Error);
   EXPECT_EQ(Read(other), "my notes\nline two\n");
-  const fs::path damaged =
-      Write("damaged.jsonl", "{\"settings\":{}}\n{oops\n" + SampleToJson(MakeSample("a", true)) + "\n");
+  const fs::path damaged = Write(
+      "damaged.jsonl", "{\"settings\":{}}\n{oops\n" + SampleToJson(MakeSample("a", true)) + "\n");
   EXPECT_NE(MessageOf([&] { SampleFile(damaged, "{}"); }).find("line 2"), std::string::npos);
 }
 
@@ -217,9 +216,8 @@ TEST_F(EvalTest, OneRunWritesAtATime) {
 // nothing.
 TEST_F(EvalTest, ResumedRunRepeatsNothing) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
-  const auto data = Write(
-      "boolean.json",
-      R"({"examples": [{"input": "not ( True ) is", "target": "False"},
+  const auto data = Write("boolean.json",
+                          R"({"examples": [{"input": "not ( True ) is", "target": "False"},
                        {"input": "True and not False is", "target": "True"},
                        {"input": "False or False is", "target": "False"}]})");
   Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
@@ -266,9 +264,8 @@ TEST_F(EvalTest, ResumedRunRepeatsNothing) {
 TEST_F(EvalTest, AWarmStartComputesSharedExamplesOnce) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
   EvalOptions options;
-  options.data = {Write(
-      "boolean.json",
-      R"({"examples": [{"input": "not ( True ) is", "target": "False"},
+  options.data = {Write("boolean.json",
+                        R"({"examples": [{"input": "not ( True ) is", "target": "False"},
                        {"input": "True and not False is", "target": "True"},
                        {"input": "False or False is", "target": "False"},
                        {"input": "not ( False ) is", "target": "True"}]})")};

@@ -139,13 +139,11 @@ TEST_F(ProfileTest, IsMeasuredStoredAndPickedUp) {
 TEST_F(ProfileTest, OfAnotherModelIsRefused) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
   Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
-  const nlohmann::json profile = {{"fingerprint", "0123456789abcdef"},
-                                  {"model", "LLaDA-of-somebody"},
-                                  {"budget",
-                                   {{"peak_layer", 2.0},
-                                    {"peak_ratio", 0.2},
-                                    {"first_ratio", 0.1},
-                                    {"last_ratio", 0.1}}}};
+  const nlohmann::json profile = {
+      {"fingerprint", "0123456789abcdef"},
+      {"model", "LLaDA-of-somebody"},
+      {"budget",
+       {{"peak_layer", 2.0}, {"peak_ratio", 0.2}, {"first_ratio", 0.1}, {"last_ratio", 0.1}}}};
   const std::string path = (folder_ / "other.json").string();
   WriteText(path, profile.dump());
   try {

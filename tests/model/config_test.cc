@@ -14,8 +14,8 @@ namespace spa {
 namespace {
 
 std::filesystem::path WriteConfig(const std::string& json) {
-  const auto folder = std::filesystem::path(testing::TempDir()) /
-                      ("config_test." + std::to_string(getpid()));
+  const auto folder =
+      std::filesystem::path(testing::TempDir()) / ("config_test." + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json") << json;
   return folder;
@@ -25,7 +25,8 @@ std::string Llada(const std::string& extra = "") {
   return R"({"model_type":"llada","d_model":64,"n_heads":4,"n_kv_heads":4,"n_layers":2,
     "mlp_hidden_size":96,"vocab_size":300,"embedding_size":320,"rope_theta":500000.0,
     "rms_norm_eps":1e-5,"max_sequence_length":4096,"mask_token_id":299,"eos_token_id":1,
-    "weight_tying":false,"include_bias":false,"include_qkv_bias":false)" + extra + "}";
+    "weight_tying":false,"include_bias":false,"include_qkv_bias":false)" +
+         extra + "}";
 }
 
 TEST(Config, ReadsTheFieldsOfBothFamilies) {

@@ -19,8 +19,8 @@ const Family& LumenFamily();  // in the document
 namespace {
 
 std::filesystem::path Folder() {
-  const auto folder = std::filesystem::path(testing::TempDir()) /
-                      ("family_test." + std::to_string(getpid()));
+  const auto folder =
+      std::filesystem::path(testing::TempDir()) / ("family_test." + std::to_string(getpid()));
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   return folder;
@@ -50,14 +50,16 @@ std::string RefusalOf(const std::string& config_json) {
 std::string Qwen(const std::string& extra) {
   return R"({"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":32,
     "num_hidden_layers":2,"intermediate_size":96,"vocab_size":300,"rope_theta":1000000.0,
-    "rms_norm_eps":1e-6,"max_position_embeddings":4096)" + extra + "}";
+    "rms_norm_eps":1e-6,"max_position_embeddings":4096)" +
+         extra + "}";
 }
 
 std::string Llada2(const std::string& extra) {
   return Qwen(R"(,"architectures":["LLaDA2MoeModelLM"],"use_bias":false,"num_experts":16,
     "num_experts_per_tok":4,"moe_intermediate_size":32,"n_group":4,"topk_group":2,
     "num_shared_experts":1,"first_k_dense_replace":1,"routed_scaling_factor":2.5,
-    "partial_rotary_factor":0.5,"mask_token_id":299,"pad_token_id":298)" + extra);
+    "partial_rotary_factor":0.5,"mask_token_id":299,"pad_token_id":298)" +
+              extra);
 }
 
 TEST(Family, AnExampleFromTheDocumentReadsFoldersAndGguf) {

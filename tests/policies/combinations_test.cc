@@ -1,6 +1,6 @@
 // Whatever options a user combines, a cache finishes: on both model families, with and without
-// parallel decoding. Options are drawn from the tables they are declared in, so a new one is covered
-// the moment it exists.
+// parallel decoding. Options are drawn from the tables they are declared in, so a new one is
+// covered the moment it exists.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -78,8 +78,8 @@ TEST(Combinations, EveryIdentifierWithEveryPresetScopeAndFocus) {
         for (const std::string& scope : choices("scope")) {
           for (const std::string& first_layer : choices("first-layer")) {
             for (const char* focus : {"on", "off"}) {
-              SCOPED_TRACE(fmt::format("{} {} {} {} {}", identifier, preset, scope, first_layer,
-                                       focus));
+              SCOPED_TRACE(
+                  fmt::format("{} {} {} {} {}", identifier, preset, scope, first_layer, focus));
               const PolicyFactory policy = model->Policy(
                   "spa", {"identifier=" + identifier, "preset=" + preset, "scope=" + scope,
                           "first-layer=" + first_layer, std::string("focus=") + focus, "rank=2"});

@@ -21,8 +21,8 @@ std::vector<std::string> Words(const std::string& text) {
 // All logits of a few steps in which tokens settle.
 std::vector<float> LogitsOfSteps(TestModel& model, const PolicyFactory& policy,
                                  size_t rows_after_block = 0) {
-  std::vector<TokenId> ids = {507, 508, 290, 509, 261, 462, 309, 364, 277, 282, 302, 309, 281, 409,
-                              510, 508, 293, 509, 261};
+  std::vector<TokenId> ids = {507, 508, 290, 509, 261, 462, 309, 364, 277, 282,
+                              302, 309, 281, 409, 510, 508, 293, 509, 261};
   const size_t prompt = ids.size();
   const size_t block_end = prompt + 16;
   ids.resize(block_end + rows_after_block, model.file.config().mask_id);
@@ -35,16 +35,17 @@ std::vector<float> LogitsOfSteps(TestModel& model, const PolicyFactory& policy,
   for (size_t step = 0; step < 6; ++step) {
     const RowSet wanted = RowSet::Range(prompt, block_end);
     std::vector<float> logits(wanted.size() * vocab);
-    SequenceStep one{&state, {.ids = ids,
-                              .masked = masked,
-                              .prompt_length = prompt,
-                              .block_begin = prompt,
-                              .block_end = block_end,
-                              .step = step,
-                              .step_in_block = step,
-                              .visible = RowSet::All(ids.size()),
-                              .changed = RowSet(changed),
-                              .wanted = wanted}};
+    SequenceStep one{&state,
+                     {.ids = ids,
+                      .masked = masked,
+                      .prompt_length = prompt,
+                      .block_begin = prompt,
+                      .block_end = block_end,
+                      .step = step,
+                      .step_in_block = step,
+                      .visible = RowSet::All(ids.size()),
+                      .changed = RowSet(changed),
+                      .wanted = wanted}};
     model.transformer.Step({&one, 1}, [&](size_t, uint32_t row, std::span<float> values) {
       std::memcpy(logits.data() + (row - prompt) * vocab, values.data(), vocab * sizeof(float));
     });
@@ -61,8 +62,7 @@ TEST(Equivalence, FullBudgetIsTheUncachedModelBitForBit) {
   TestModel model(kModel);
   const std::vector<float> exact = LogitsOfSteps(model, model.Policy("none"));
   for (const CacheInfo& cache : Caches()) {
-    const auto logits =
-        LogitsOfSteps(model, model.Policy(cache.name, Words(cache.full_options)));
+    const auto logits = LogitsOfSteps(model, model.Policy(cache.name, Words(cache.full_options)));
     ASSERT_EQ(logits.size(), exact.size());
     EXPECT_EQ(std::memcmp(logits.data(), exact.data(), exact.size() * sizeof(float)), 0)
         << cache.name;
@@ -93,8 +93,8 @@ TEST(Equivalence, SpaWithAFullBudgetRecomputesItsScopeBitForBit) {
       {"scope=gen", Scope::kGen}, {"scope=all", Scope::kAll}, {"scope=reach", Scope::kReach}};
   for (const auto& [name, scope] : scopes) {
     // A canvas that goes on after the block tells `gen` and `reach` apart.
-    const auto exact =
-        LogitsOfSteps(model, [&] { return std::make_unique<WholeScope>(scope); }, 8);
+    const auto exact = LogitsOfSteps(
+        model, [&] { return std::make_unique<WholeScope>(scope); }, 8);
     for (const char* variant :
          {"", "form=output", "proxy=overwrite", "kv=full", "identifier=value", "identifier=key",
           "identifier=query", "identifier=attn-input", "identifier=attn-output",

@@ -1,6 +1,6 @@
-// How far the similarity of two proxies W_r h can be from that of the values W h. The paper's theorem,
-// 2 (lambda_{r+1} / lambda_r)^2, is about h in the span of V_r, where the proxy in fact loses
-// nothing. Elsewhere its lemma holds, which has a factor per h:
+// How far the similarity of two proxies W_r h can be from that of the values W h. The paper's
+// theorem, 2 (lambda_{r+1} / lambda_r)^2, is about h in the span of V_r, where the proxy in fact
+// loses nothing. Elsewhere its lemma holds, which has a factor per h:
 //   1/2 (lambda_{r+1} / lambda_r)^2 (|h1| / |V_r^T h1| + |h2| / |V_r^T h2|)^2
 #include <gtest/gtest.h>
 

@@ -47,17 +47,18 @@ class Script {
     }
     if (known_ahead) open = positions;
     for (const uint32_t pos : open) wanted.push_back(static_cast<uint32_t>(pos - shift));
-    SequenceStep one{&state_, {.ids = ids_,
-                               .masked = masked_,
-                               .prompt_length = prompt_,
-                               .block_begin = prompt_ + begin_,
-                               .block_end = prompt_ + begin_ + block_,
-                               .step = step_,
-                               .step_in_block = step_in_block_,
-                               .shift = shift,
-                               .visible = all(),
-                               .changed = RowSet(changed_),
-                               .wanted = RowSet(wanted)}};
+    SequenceStep one{&state_,
+                     {.ids = ids_,
+                      .masked = masked_,
+                      .prompt_length = prompt_,
+                      .block_begin = prompt_ + begin_,
+                      .block_end = prompt_ + begin_ + block_,
+                      .step = step_,
+                      .step_in_block = step_in_block_,
+                      .shift = shift,
+                      .visible = all(),
+                      .changed = RowSet(changed_),
+                      .wanted = RowSet(wanted)}};
     logits_.assign(wanted.size(), {});
     model_.transformer.Step({&one, 1}, [&](size_t, uint32_t row, std::span<float> values) {
       const auto index = std::ranges::find(wanted, row) - wanted.begin();
@@ -75,9 +76,9 @@ class Script {
     state_.policy().EndStep(open, confidence);
     ++step_;
     ++step_in_block_;
-    const auto block_masks = std::count(
-        masked_.begin() + static_cast<ptrdiff_t>(prompt_ + begin_),
-        masked_.begin() + static_cast<ptrdiff_t>(prompt_ + begin_ + block_), 1);
+    const auto block_masks =
+        std::count(masked_.begin() + static_cast<ptrdiff_t>(prompt_ + begin_),
+                   masked_.begin() + static_cast<ptrdiff_t>(prompt_ + begin_ + block_), 1);
     if (block_masks == 0 && prompt_ + begin_ + block_ < ids_.size()) {
       begin_ += block_;
       step_in_block_ = 0;
@@ -147,8 +148,7 @@ class AngledValues : public LayerView {
 
 TEST(DllmCache, PicksTheRowsWhoseValuesTurnedMostSinceTheStepBefore) {
   ThreadPool& pool = Llada().pool;
-  const auto policy =
-      Llada().Policy("dllm", Words("prompt-interval=3 gen-interval=100 rho=0.5"))();
+  const auto policy = Llada().Policy("dllm", Words("prompt-interval=3 gen-interval=100 rho=0.5"))();
   const size_t num_rows = 6;  // two of the prompt, four of the answer
   const std::vector<TokenId> ids(num_rows, 1);
   const std::vector<uint8_t> masked = {0, 0, 1, 1, 1, 1};
@@ -218,10 +218,10 @@ TEST(FastDllm, DualIsPrefixInTheLastBlock) {
 TEST(DkvDecode, FreezesATokenOneStepAfterItSettled) {
   Script run(Llada(), "dkv-decode", "interval=4", 3, 8, 8);
   EXPECT_EQ(run.Step({5})[0], run.all());
-  EXPECT_EQ(run.Step({7, 8})[0], run.all());                      // the second dense step
-  EXPECT_EQ(run.Step({3})[0], Rows({3, 4, 6, 7, 8, 9, 10}));      // 5 is kept
-  EXPECT_EQ(run.Step({4})[0], Rows({3, 4, 6, 9, 10}));            // 7, 8 too
-  EXPECT_EQ(run.Step({6})[0], run.all());                         // the interval
+  EXPECT_EQ(run.Step({7, 8})[0], run.all());                  // the second dense step
+  EXPECT_EQ(run.Step({3})[0], Rows({3, 4, 6, 7, 8, 9, 10}));  // 5 is kept
+  EXPECT_EQ(run.Step({4})[0], Rows({3, 4, 6, 9, 10}));        // 7, 8 too
+  EXPECT_EQ(run.Step({6})[0], run.all());                     // the interval
   EXPECT_EQ(run.Step({9})[0], Rows({6, 9, 10}));
 }
 
@@ -464,12 +464,21 @@ TEST(Rivals, ThresholdAboveOneIsOneTokenPerStep) {
 }
 
 TEST(Rivals, WrongOptionsAreRefused) {
-  for (const auto& [cache, option] : std::vector<std::pair<std::string, std::string>>{
-           {"dllm", "rho=1.5"}, {"dllm", "prompt-interval=0"}, {"dllm", "p=1"},
-           {"fast-dual", "interval=2"}, {"fast-prefix", "refresh=-1"}, {"dkv-decode", "interval=0"},
-           {"dkv-decode", "shift=left"}, {"dkv-greedy", "window=-2"}, {"d2", "p=2"}, {"d2", "k=0"},
-           {"d2", "sigma=x"}, {"elastic", "beta=0"}, {"elastic", "similarity=rows"},
-           {"elastic", "gamma=-1"}}) {
+  for (const auto& [cache, option] :
+       std::vector<std::pair<std::string, std::string>>{{"dllm", "rho=1.5"},
+                                                        {"dllm", "prompt-interval=0"},
+                                                        {"dllm", "p=1"},
+                                                        {"fast-dual", "interval=2"},
+                                                        {"fast-prefix", "refresh=-1"},
+                                                        {"dkv-decode", "interval=0"},
+                                                        {"dkv-decode", "shift=left"},
+                                                        {"dkv-greedy", "window=-2"},
+                                                        {"d2", "p=2"},
+                                                        {"d2", "k=0"},
+                                                        {"d2", "sigma=x"},
+                                                        {"elastic", "beta=0"},
+                                                        {"elastic", "similarity=rows"},
+                                                        {"elastic", "gamma=-1"}}) {
     EXPECT_ANY_THROW(Llada().Policy(cache, {option})) << cache << " " << option;
   }
 }

@@ -28,7 +28,8 @@ std::vector<std::string> OptionsOf(const json& golden) {
       std::string("first-layer=") + (o["dense0"].get<bool>() ? "dense" : "proxy"),
       "refresh-gen=" + refresh("gen_refresh"),
       "refresh-prompt=" + refresh("prompt_refresh"),
-      "rank=" + std::to_string(golden["rank"].get<int>()), "focus=off"};
+      "rank=" + std::to_string(golden["rank"].get<int>()),
+      "focus=off"};
   if (golden["variant"] == "value-uniform") {
     options.push_back("rho=0.25");
   } else {

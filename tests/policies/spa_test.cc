@@ -121,7 +121,8 @@ TEST(SpaProxy, TopSingularValuesAreWithinOnePercent) {
     size_t rows, cols, rank;
   };
   // The last two are iterated, not exact.
-  for (const Case& c : {Case{48, 160, 16}, Case{128, 64, 20}, Case{640, 600, 40}, Case{700, 1100, 64}}) {
+  for (const Case& c :
+       {Case{48, 160, 16}, Case{128, 64, 20}, Case{640, 600, 40}, Case{700, 1100, 64}}) {
     // As flat as a spectrum gets: the largest values of a random square matrix, whose law is a
     // quarter circle.
     Vector exact(std::min(c.rows, c.cols));
@@ -131,8 +132,7 @@ TEST(SpaProxy, TopSingularValuesAreWithinOnePercent) {
       exact[i] = 2.0 - 1.77 * std::pow(share, 2.0 / 3.0);
       energy += exact[i] * exact[i];
     }
-    const LayerProxy proxy =
-        TruncatedSvd(WithSingularValues(c.rows, c.cols, exact), c.rank, pool);
+    const LayerProxy proxy = TruncatedSvd(WithSingularValues(c.rows, c.cols, exact), c.rank, pool);
     for (size_t i = 0; i < c.rank; ++i) {
       EXPECT_NEAR(proxy.singular_values[i] / exact[i], 1.0, 0.01) << c.rows << " " << i;
     }
@@ -183,8 +183,8 @@ TEST(SpaProxy, WhereOthersWaitOnlyStoredProxiesOfALargeModelAreUsed) {
   std::filesystem::remove_all(folder);
   ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.c_str(), 1), 0);
   TestModel model(kModel);
-  PolicyContext context{.file = &model.file, .weights = &model.weights, .pool = &model.pool,
-                        .progress = {}};
+  PolicyContext context{
+      .file = &model.file, .weights = &model.weights, .pool = &model.pool, .progress = {}};
   const CacheSpec spec{.name = "spa", .options = {{"rank", "16"}}};
   context.max_proxy_weights = 10 * 128 * 128 - 1;
   EXPECT_THROW(PrepareCache(spec, context), Error);
@@ -243,10 +243,10 @@ TEST(SpaPolicy, RowsPerLayerFollowTheBudgetAndRefreshesAreOnTime) {
   TestModel model(kModel);
   const std::vector<TokenId> prompt(20, 300);
   for (const std::string first_layer : {"attention", "dense", "proxy"}) {
-    const auto generation = model.Start(
-        prompt, Greedy(40, 40),
-        model.Policy("spa", {"rho=0.25", "refresh-prompt=6", "refresh-gen=3",
-                             "first-layer=" + first_layer}));
+    const auto generation =
+        model.Start(prompt, Greedy(40, 40),
+                    model.Policy("spa", {"rho=0.25", "refresh-prompt=6", "refresh-gen=3",
+                                         "first-layer=" + first_layer}));
     generation->state().trace = true;
     Generation* one = generation.get();
     for (size_t step = 0; step < 14; ++step) {
@@ -356,10 +356,10 @@ TEST(SpaPolicy, TheBudgetGrowsWithTheTokensAStepSettles) {
   for (const bool per_token : {false, true}) {
     DecodeOptions four_at_once = Greedy(40, 40);
     four_at_once.steps = 10;
-    const auto generation = model.Start(
-        prompt, four_at_once,
-        per_token ? model.Policy("spa", {"rho=0.1"})
-                  : model.Policy("spa", {"preset=paper", "rho=0.1", "scope=reach"}));
+    const auto generation =
+        model.Start(prompt, four_at_once,
+                    per_token ? model.Policy("spa", {"rho=0.1"})
+                              : model.Policy("spa", {"preset=paper", "rho=0.1", "scope=reach"}));
     generation->state().trace = true;
     Generation* one = generation.get();
     for (size_t step = 0; step < 6; ++step) {

@@ -18,15 +18,14 @@ struct Outcome {
 
 // Settles the tokens of `text` one after the other, or all at once.
 Outcome Settle(const std::string& text, std::vector<std::string> stops, size_t max_tokens,
-            bool by_end_token, bool one_by_one) {
+               bool by_end_token, bool one_by_one) {
   const Tokenizer& tokenizer = TestEngine().tokenizer();
   const std::vector<TokenId> ids = tokenizer.Encode(text);
   AnswerStream stream(tokenizer, std::move(stops), max_tokens);
   Outcome outcome{};
   for (size_t n = one_by_one ? 0 : ids.size(); n <= ids.size() && !stream.finished(); ++n) {
     const bool last = n == ids.size();
-    outcome.pieces.push_back(
-        stream.Advance(std::span(ids).first(n), last, last && by_end_token));
+    outcome.pieces.push_back(stream.Advance(std::span(ids).first(n), last, last && by_end_token));
     outcome.text += outcome.pieces.back();
   }
   outcome.finished = stream.finished();
@@ -36,9 +35,15 @@ Outcome Settle(const std::string& text, std::vector<std::string> stops, size_t m
 }
 
 TEST(AnswerStream, StreamedEqualsWhole) {
-  const std::string text = "Steps: Gr\xc3\xbc\xc3\x9f" "e \xe2\x82\xac. Answer: True";
-  for (const std::vector<std::string>& stops :
-       {std::vector<std::string>{}, {"Answer"}, {"zzz", "\xc3\x9f" "e"}, {"Ans", "Answer"}}) {
+  const std::string text =
+      "Steps: Gr\xc3\xbc\xc3\x9f"
+      "e \xe2\x82\xac. Answer: True";
+  for (const std::vector<std::string>& stops : {std::vector<std::string>{},
+                                                {"Answer"},
+                                                {"zzz",
+                                                 "\xc3\x9f"
+                                                 "e"},
+                                                {"Ans", "Answer"}}) {
     const Outcome streamed = Settle(text, stops, 1000, true, true);
     const Outcome whole = Settle(text, stops, 1000, true, false);
     EXPECT_EQ(streamed.text, whole.text);

@@ -1,10 +1,9 @@
 // Request bodies: what is taken, what is refused and with which words.
-#include "server/api_request.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "server/api_request.h"
 #include "tests/server/test_engine.h"
 
 namespace spa {
@@ -70,10 +69,17 @@ TEST(Api, AnAnswerOfNoGivenLengthFitsBehindThePrompt) {
 }
 
 TEST(Api, ReadsTheFieldsOfDiffusionModels) {
-  const ApiRequest request = Chat({{"max_tokens", 64}, {"block_length", 16}, {"steps", 32},
-                                   {"remasking", "random"}, {"threshold", 0.9}, {"seed", 7},
-                                   {"cache", "dllm"}, {"cache_options", {{"gen-interval", 3}}},
-                                   {"stop", {"a", "b"}}, {"n", 2}, {"stream", true},
+  const ApiRequest request = Chat({{"max_tokens", 64},
+                                   {"block_length", 16},
+                                   {"steps", 32},
+                                   {"remasking", "random"},
+                                   {"threshold", 0.9},
+                                   {"seed", 7},
+                                   {"cache", "dllm"},
+                                   {"cache_options", {{"gen-interval", 3}}},
+                                   {"stop", {"a", "b"}},
+                                   {"n", 2},
+                                   {"stream", true},
                                    {"stream_diffusion", true}});
   ASSERT_EQ(request.tasks.size(), 2u);
   const GenerationTask& task = request.tasks[1];
@@ -101,16 +107,72 @@ TEST(Api, RefusesWhatItDoesNotKnowByName) {
   EXPECT_EQ(ChatError({{"stop", std::vector<std::string>(17, "x")}})["param"], "stop");
   EXPECT_EQ(ChatError({{"stop", {1}}})["param"], "stop");
   EXPECT_EQ(ChatError({{"steps", 3}, {"block_length", 16}, {"max_tokens", 64}})["status"], 400);
-  EXPECT_EQ(ChatError({{"top_p", 0.5}})["status"], 400);  // LLaDA has no such sampler
+  EXPECT_EQ(ChatError({{"top_p", 0.5}, {"temperature", 1}})["status"], 400);  // not LLaDA's
   EXPECT_EQ(ChatError({{"remasking", "best"}})["status"], 400);
   EXPECT_EQ(ChatError({{"stream_diffusion", true}})["param"], "stream_diffusion");
 }
 
 TEST(Api, TakesNeutralValuesOfTheRest) {
-  EXPECT_NO_THROW(Chat({{"temperature", 0}, {"top_p", 1}, {"seed", 1234}, {"n", 1},
-                        {"presence_penalty", 0.0}, {"frequency_penalty", 0}, {"logprobs", false},
-                        {"user", "me"}, {"tools", Json::array()}, {"stop", nullptr},
+  EXPECT_NO_THROW(Chat({{"temperature", 0},
+                        {"top_p", 1},
+                        {"seed", 1234},
+                        {"n", 1},
+                        {"presence_penalty", 0.0},
+                        {"frequency_penalty", 0},
+                        {"logprobs", false},
+                        {"user", "me"},
+                        {"tools", Json::array()},
+                        {"stop", nullptr},
                         {"response_format", {{"type", "text"}}}}));
+  EXPECT_NO_THROW(Chat({{"repetition_penalty", 1.0},
+                        {"min_p", 0},
+                        {"top_k", -1},
+                        {"top_p", 0.5},
+                        {"temperature", 0},
+                        {"reasoning_effort", "high"},
+                        {"ignore_eos", false},
+                        {"stream_options", {{"include_usage", true}}}}));
+  EXPECT_EQ(ChatError({{"repetition_penalty", 1.1}})["param"], "repetition_penalty");
+  EXPECT_EQ(ChatError({{"min_p", 0.1}})["param"], "min_p");
+  EXPECT_EQ(ChatError({{"top_k", -2}})["param"], "top_k");
+  EXPECT_EQ(ChatError({{"top_p", 2}})["param"], "top_p");
+  EXPECT_EQ(ChatError({{"temperature", "0.5"}})["param"], "temperature");
+}
+
+TEST(Api, IgnoresUnknownFieldsOnlyWhenToldTo) {
+  const std::string body =
+      R"({"prompt":"x","guided_regex":"a","stream":true,"stream_options":{"often":1},"zz":null})";
+  EXPECT_EQ(ErrorFor(body, Route::kCompletion)["status"], 400);
+  const ApiRequest request = Parse(body, Route::kCompletion, {.lenient = true});
+  EXPECT_EQ(request.ignored, (std::vector<std::string>{"often", "guided_regex", "zz"}));
+  // What it knows it still takes only as it can do it.
+  EXPECT_EQ(
+      ErrorFor(R"({"prompt":"x","min_p":0.5})", Route::kCompletion, {.lenient = true})["param"],
+      "min_p");
+}
+
+TEST(Api, ClampsTokensThatDoNotFit) {
+  const size_t context = TestEngine().config().context_length;
+  for (const size_t asked : {context, size_t{1} << 20}) {
+    const ApiRequest request = Chat({{"max_tokens", asked}});
+    const GenerationTask& task = request.tasks[0];
+    EXPECT_TRUE(request.clamped);
+    EXPECT_EQ(task.decode.gen_length, task.max_tokens);
+    EXPECT_EQ(task.decode.gen_length % 32, 0u);
+    EXPECT_LE(task.prompt.size() + task.decode.gen_length, context);
+    EXPECT_GT(task.prompt.size() + task.decode.gen_length + 32, context);
+  }
+  EXPECT_FALSE(Chat({{"max_tokens", 64}}).clamped);
+  EXPECT_FALSE(Chat(Json::object()).clamped);
+  const Json body = {{"prompt", {300, 301}}, {"max_tokens", 100}};
+  const ApiRequest limited = Parse(body.dump(), Route::kCompletion, {.max_tokens = 40});
+  EXPECT_TRUE(limited.clamped);
+  EXPECT_EQ(limited.tasks[0].max_tokens, 40u);
+  // A prompt that leaves less than a block still gets an answer.
+  const Json tight = {{"prompt", std::vector<int>(context - 5, 300)}, {"max_tokens", 64}};
+  EXPECT_EQ(Parse(tight.dump(), Route::kCompletion).tasks[0].decode.gen_length, 5u);
+  const Json full = {{"prompt", std::vector<int>(context, 300)}, {"max_tokens", 64}};
+  EXPECT_EQ(ErrorFor(full.dump(), Route::kCompletion)["code"], "context_length_exceeded");
 }
 
 TEST(Api, AnswersAnyBodyWithAnError) {
@@ -177,7 +239,8 @@ TEST(Api, ContinuesTheAssistantsWords) {
   const std::vector<TokenId> prompt = Parse(body.dump()).tasks[0].prompt;
   const std::vector<TokenId> asked = Chat(Json::object()).tasks[0].prompt;
   ASSERT_EQ(prompt.size(), asked.size() + begun.size());
-  EXPECT_TRUE(std::equal(begun.begin(), begun.end(), prompt.end() - static_cast<ptrdiff_t>(begun.size())));
+  EXPECT_TRUE(
+      std::equal(begun.begin(), begun.end(), prompt.end() - static_cast<ptrdiff_t>(begun.size())));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
 #include "tests/server/test_engine.h"
 
 namespace spa {
@@ -81,7 +82,9 @@ void WaitForStart(Mailbox& mailbox) {
 
 struct Running {
   explicit Running(const SchedulerOptions& options)
-      : scheduler(TestEngine(), options, {.name = "none", .options = {}}, metrics) {}
+      : Running(options, TestEngine().PrepareCache({.name = "none", .options = {}})) {}
+  Running(const SchedulerOptions& options, SharedCache cache)
+      : scheduler(TestEngine(), options, std::move(cache), metrics) {}
 
   std::shared_ptr<Mailbox> Submit(std::vector<GenerationTask> tasks) {
     auto mailbox = std::make_shared<Mailbox>();
@@ -131,8 +134,7 @@ TEST(Scheduler, ARequestIsQueuedWholeOrNotAtAll) {
   EXPECT_EQ(running.scheduler.Submit({Task("True is"), Task("True is"), Task("True is")}, refused),
             Scheduler::Admission::kQueueFull);
   auto waiting = running.Submit({Task("True is"), Task("not True is")});
-  EXPECT_EQ(running.scheduler.Submit({Task("True is")}, refused),
-            Scheduler::Admission::kQueueFull);
+  EXPECT_EQ(running.scheduler.Submit({Task("True is")}, refused), Scheduler::Admission::kQueueFull);
   busy->Cancel();
   Collect(*waiting, 2);
   EXPECT_TRUE(refused->Take(milliseconds(0)).empty());
@@ -209,6 +211,55 @@ TEST(Scheduler, FramesShowEveryStepOfTheCanvas) {
         std::ranges::count_if(frame.cells, [](const Frame::Cell& cell) { return cell.settled; }));
     EXPECT_GT(settled, settled_before);
     settled_before = settled;
+  }
+}
+
+// A cache that fails in the middle of a layer, in its third step.
+class FailingPolicy : public CachePolicy {
+ public:
+  explicit FailingPolicy(int kind) : kind_(kind) {}
+  RowSet BeginStep(const StepInput& step) override {
+    all_ = step.visible;
+    step_ = step.step;
+    return all_;
+  }
+  LayerPlan PlanLayer(LayerView& view) override {
+    if (step_ == 2 && view.layer == 1) {
+      if (kind_ == 0) throw Error("told to fail");
+      if (kind_ == 1) throw std::bad_alloc();
+      SPA_CHECK(kind_ == 3);
+    }
+    return LayerPlan::Of(all_);
+  }
+
+ private:
+  int kind_;
+  RowSet all_;
+  size_t step_ = 0;
+};
+
+TEST(Scheduler, AFailureEndsTheRequestsOfItsStepAndNothingElse) {
+  std::string before;
+  for (const int kind : {0, 1, 2}) {
+    const CacheSpec spec{.name = "failing", .options = {}};
+    const auto make = [kind] { return std::make_unique<FailingPolicy>(kind); };
+    Running running({.parallel = 2, .queue = 8},
+                    std::make_shared<PreparedCache>(PreparedCache{spec, make, "failing"}));
+    const auto ask = [&] { return Collect(*running.Submit({Task("not True is")}), 1).at(0).text; };
+    before = ask();
+    GenerationTask failing = LongTask(), beside = LongTask();
+    failing.cache = spec;
+    // Both are queued before the first step, so that they run side by side.
+    const auto outcomes = Collect(*running.Submit({beside, failing}), 2);
+    for (const auto& [choice, outcome] : outcomes) {
+      const Event& end = outcome.ends.front();
+      EXPECT_EQ(end.ending, Ending::kFailed);
+      EXPECT_FALSE(end.text.empty());
+      EXPECT_EQ(end.text.find("told"), std::string::npos) << "not for clients";
+      if (kind == 0) EXPECT_EQ(end.reason, "told to fail");
+      if (kind == 2) EXPECT_NE(end.reason.find("kind_ == 3"), std::string::npos) << end.reason;
+    }
+    EXPECT_EQ(ask(), before) << "what comes after is not touched";
   }
 }
 

@@ -4,45 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <nlohmann/json.hpp>
+#include <mutex>
 #include <thread>
 
 #include "base/error.h"
-#include "tests/server/test_engine.h"
+#include "engine/embedded.h"
+#include "tests/server/test_server.h"
 
 namespace spa {
 namespace {
-
-using Json = nlohmann::json;
-
-ServerOptions Options() {
-  ServerOptions options;
-  options.port = 0;
-  options.model_id = "mini";
-  options.version = "test";
-  return options;
-}
-
-std::string Body(const std::string& question, Json more = Json::object()) {
-  more["messages"] = Json::array({{{"role", "user"}, {"content", question}}});
-  if (!more.contains("max_tokens")) more["max_tokens"] = 32;
-  return more.dump();
-}
-
-httplib::Client Connect(const Server& server) {
-  httplib::Client client("127.0.0.1", server.port());
-  client.set_read_timeout(60);
-  return client;
-}
-
-httplib::Result Ask(const Server& server, const std::string& body) {
-  return Connect(server).Post("/v1/chat/completions", body, "application/json");
-}
-
-std::string Content(const httplib::Result& result) {
-  if (!result || result->status != 200) return "(failed)";
-  return Json::parse(result->body)["choices"][0]["message"]["content"];
-}
 
 std::vector<Json> Events(const std::string& body, bool* done) {
   std::vector<Json> events;
@@ -60,14 +30,8 @@ std::vector<Json> Events(const std::string& body, bool* done) {
   return events;
 }
 
-double Metric(const Server& server, const std::string& name) {
-  const auto result = Connect(server).Get("/metrics");
-  const size_t at = result->body.find("\n" + name + " ");
-  return at == std::string::npos ? -1.0 : std::stod(result->body.substr(at + name.size() + 2));
-}
-
 TEST(Server, AnswersAndTellsWhatItIs) {
-  Server server(TestEngine(), Options());
+  Server server(TestEngine(), TestOptions());
   auto client = Connect(server);
   EXPECT_EQ(client.Get("/health")->body, R"({"status":"ok"})");
   EXPECT_EQ(Json::parse(client.Get("/v1/models")->body)["data"][0]["id"], "mini");
@@ -77,8 +41,10 @@ TEST(Server, AnswersAndTellsWhatItIs) {
   const auto wrong_method = client.Get("/v1/chat/completions");
   EXPECT_EQ(wrong_method->status, 405);
   EXPECT_EQ(wrong_method->get_header_value("Allow"), "POST");
-  EXPECT_NE(client.Get("/")->body.find("<html"), std::string::npos);
-  const auto result = Ask(server, Body("not True is"));
+  const auto page = client.Get("/", {{"Accept-Encoding", "br, gzip"}});
+  EXPECT_EQ(page->body, EmbeddedPage());
+  EXPECT_FALSE(page->has_header("Content-Encoding"));  // compressing it would take seconds
+  const auto result = Ask(server, ChatBody("not True is"));
   const Json body = Json::parse(result->body);
   EXPECT_EQ(body["object"], "chat.completion");
   EXPECT_EQ(body["usage"]["total_tokens"], body["usage"]["prompt_tokens"].get<int>() +
@@ -86,16 +52,135 @@ TEST(Server, AnswersAndTellsWhatItIs) {
   EXPECT_TRUE(body["choices"][0]["finish_reason"] == "stop" ||
               body["choices"][0]["finish_reason"] == "length");
   EXPECT_EQ(Ask(server, "{")->status, 400);
-  EXPECT_EQ(Ask(server, Body("x", {{"cache", "spa"}, {"cache_options", {{"nonsense", 1}}}}))->status,
-            400);
+  EXPECT_EQ(
+      Ask(server, ChatBody("x", {{"cache", "spa"}, {"cache_options", {{"nonsense", 1}}}}))->status,
+      400);
+}
+
+TEST(Server, OneTableOfRoutes) {
+  ServerOptions options = TestOptions();
+  std::mutex mutex;
+  std::vector<Json> lines;
+  options.log = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(Json::parse(line));
+  };
+  {
+    Server server(TestEngine(), options);
+    auto client = Connect(server);
+    EXPECT_EQ(client.Post("/v1/models", "{}", "application/json")->status, 405);
+    EXPECT_EQ(client.Post("/v1/models/mini", "{}", "application/json")->status, 405);
+    EXPECT_EQ(client.Get("/tokenize")->get_header_value("Allow"), "POST");
+    EXPECT_EQ(client.Get("/v1/models/no such")->status, 404);
+    EXPECT_EQ(client.Get("/v1/modelsx")->status, 404);
+    EXPECT_EQ(Metric(server, R"(dlm_requests_total{route="/v1/models/*",status="404"})"), 1.0);
+    EXPECT_EQ(Metric(server, R"(dlm_requests_total{route="other",status="404"})"), 1.0);
+  }
+  ASSERT_GE(lines.size(), 5u);
+  EXPECT_EQ(lines[3]["path"], "/v1/models/*");
+  EXPECT_EQ(lines[4]["path"], "other");
+}
+
+TEST(Server, SaysInTheLogWhyItRefused) {
+  ServerOptions options = TestOptions();
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  options.log = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  {
+    Server server(TestEngine(), options);
+    EXPECT_EQ(Ask(server, ChatBody("secret words", {{"block_lenght", 8}}))->status, 400);
+    EXPECT_EQ(Ask(server, ChatBody("x", {{std::string(5000, 'y'), 8}}))->status, 400);
+    EXPECT_EQ(Ask(server, ChatBody("not True is"))->status, 200);
+  }
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_NE(lines[0].find("block_lenght"), std::string::npos);
+  EXPECT_EQ(lines[0].find("secret"), std::string::npos);
+  EXPECT_LT(lines[1].size(), 600u);
+  EXPECT_FALSE(Json::parse(lines[2]).contains("error"));
+}
+
+TEST(Server, SaysWhatItDidNotDoAsAsked) {
+  ServerOptions options = TestOptions();
+  options.limits.lenient = true;
+  Server server(TestEngine(), options);
+  const auto result = Ask(
+      server,
+      ChatBody("not True is", {{"max_tokens", 100000}, {"guided_regex", "x"}, {"a\r\nb: c", 1}}));
+  EXPECT_EQ(result->status, 200);
+  EXPECT_EQ(result->get_header_value("x-spa-ignored"), "a??b:?c, guided_regex");
+  EXPECT_FALSE(result->has_header("b"));
+  const size_t clamped = std::stoul(result->get_header_value("x-spa-max-tokens"));
+  EXPECT_LT(clamped, TestEngine().config().context_length);
+  const auto plain = Ask(server, ChatBody("not True is"));
+  EXPECT_FALSE(plain->has_header("x-spa-ignored"));
+  EXPECT_FALSE(plain->has_header("x-spa-max-tokens"));
+}
+
+TEST(Server, OnlyTheEmbeddedModelHasOneTurn) {
+  Server server(TestEngine(), TestOptions());
+  EXPECT_FALSE(
+      Json::parse(Connect(server).Get("/v1/models")->body)["data"][0].contains("single_turn"));
+}
+
+TEST(Server, TokenizesAsItAnswers) {
+  Server server(TestEngine(), TestOptions());
+  const auto post = [&](const std::string& path, const Json& body) {
+    return Json::parse(Post(server, path, body.dump())->body);
+  };
+  const Json info = Json::parse(Connect(server).Get("/tokenizer_info")->body);
+  const std::string eos = info["eos_token"];
+  EXPECT_EQ(post("/tokenize", {{"prompt", eos}, {"add_special_tokens", false}})["tokens"],
+            Json::array({*TestEngine().tokenizer().eos()}));
+  const std::string text = "not ( True ) is " + eos + " \xc3\xa9";
+  const Json tokens = post("/tokenize", {{"prompt", text}, {"return_token_strs", true}});
+  EXPECT_EQ(tokens["count"], tokens["tokens"].size());
+  EXPECT_EQ(tokens["token_strs"].size(), tokens["tokens"].size());
+  EXPECT_EQ(tokens["max_model_len"], TestEngine().config().context_length);
+  EXPECT_EQ(post("/detokenize", {{"tokens", tokens["tokens"]}})["prompt"], text);
+  // A prompt of ids is the prompt of their text.
+  const auto answer = [&](const Json& prompt) {
+    return post("/v1/completions", {{"prompt", prompt}, {"max_tokens", 16}})["choices"][0]["text"];
+  };
+  EXPECT_EQ(answer(text), answer(tokens["tokens"]));
+  for (const char* wrong : {"{}", R"({"prompt":7})", R"({"prompt":"x","y":1})", "["}) {
+    EXPECT_EQ(Post(server, "/tokenize", wrong)->status, 400) << wrong;
+  }
+  for (const char* wrong : {"{}", R"({"tokens":"x"})", R"({"tokens":[-1]})"}) {
+    EXPECT_EQ(Post(server, "/detokenize", wrong)->status, 400) << wrong;
+  }
+}
+
+// Whatever a client combines, it is answered.
+TEST(Server, TakesEveryCombinationOfSpaOptions) {
+  Server server(TestEngine(), TestOptions());
+  const std::vector<OptionInfo>& table = FindCache("spa").options;
+  for (const std::string& identifier : FindOption(table, "identifier")->choices) {
+    for (const std::string& preset : FindOption(table, "preset")->choices) {
+      for (const char* focus : {"on", "off"}) {
+        const Json body = {
+            {"prompt", "not ( True ) is"},
+            {"max_tokens", 8},
+            {"block_length", 4},
+            {"cache", "spa"},
+            {"cache_options", {{"identifier", identifier}, {"preset", preset}, {"focus", focus}}}};
+        const auto result = Post(server, "/v1/completions", body.dump());
+        ASSERT_TRUE(result);
+        EXPECT_EQ(result->status, 200) << body << result->body;
+      }
+    }
+  }
 }
 
 TEST(Server, StreamsTheTextItWouldAnswer) {
-  Server server(TestEngine(), Options());
-  const std::string whole = Content(Ask(server, Body("not ( True ) is")));
-  const auto result = Ask(server, Body("not ( True ) is", {{"stream", true},
-                                                           {"stream_diffusion", true},
-                                                           {"stream_options", {{"include_usage", true}}}}));
+  Server server(TestEngine(), TestOptions());
+  const std::string whole = Content(Ask(server, ChatBody("not ( True ) is")));
+  const auto result =
+      Ask(server, ChatBody("not ( True ) is", {{"stream", true},
+                                               {"stream_diffusion", true},
+                                               {"stream_options", {{"include_usage", true}}}}));
   bool done = false;
   std::string text, reason;
   size_t frames = 0, usages = 0;
@@ -123,12 +208,12 @@ TEST(Server, StreamsTheTextItWouldAnswer) {
 }
 
 TEST(Server, AnswersDoNotDependOnTheBatch) {
-  Server server(TestEngine(), Options());
+  Server server(TestEngine(), TestOptions());
   std::vector<std::string> bodies, alone;
-  for (const char* question : {"not ( True ) is", "True and False or True is",
-                               "not not False is", "( False or True ) is"}) {
+  for (const char* question : {"not ( True ) is", "True and False or True is", "not not False is",
+                               "( False or True ) is"}) {
     for (const char* cache : {"none", "spa", "dllm"}) {
-      bodies.push_back(Body(question, {{"cache", cache}, {"temperature", 0.5}, {"seed", 3}}));
+      bodies.push_back(ChatBody(question, {{"cache", cache}, {"temperature", 0.5}, {"seed", 3}}));
     }
   }
   for (const std::string& body : bodies) alone.push_back(Content(Ask(server, body)));
@@ -142,7 +227,7 @@ TEST(Server, AnswersDoNotDependOnTheBatch) {
 }
 
 TEST(Server, WantsItsKey) {
-  ServerOptions options = Options();
+  ServerOptions options = TestOptions();
   options.api_keys = {"secret", "second"};
   Server server(TestEngine(), options);
   auto client = Connect(server);
@@ -153,13 +238,14 @@ TEST(Server, WantsItsKey) {
   };
   EXPECT_EQ(status({{"Authorization", "Bearer secret"}}), 200);
   EXPECT_EQ(status({{"X-Api-Key", "second"}}), 200);
-  for (const char* wrong : {"", "secre", "secrets", "SECRET", "secretsecret"}) {
-    EXPECT_EQ(status({{"Authorization", std::string("Bearer ") + wrong}}), 401) << wrong;
+  for (const char* wrong :
+       {"Bearer", "Bearer secre", "Bearer secrets", "Bearer SECRET", "Bearer secretsecret"}) {
+    EXPECT_EQ(status({{"Authorization", wrong}}), 401) << wrong;
   }
 }
 
 TEST(Server, RefusesPagesOfOtherHosts) {
-  Server server(TestEngine(), Options());
+  Server server(TestEngine(), TestOptions());
   auto client = Connect(server);
   const auto status = [&](const httplib::Headers& headers) {
     return client.Get("/v1/models", headers)->status;
@@ -173,26 +259,26 @@ TEST(Server, RefusesPagesOfOtherHosts) {
 }
 
 TEST(Server, EndsAsSoonAsItHasBegun) {
-  for (int i = 0; i < 50; ++i) Server(TestEngine(), Options());
+  for (int i = 0; i < 50; ++i) Server(TestEngine(), TestOptions());
 }
 
 TEST(Server, APortIsNotShared) {
-  ServerOptions options = Options();
+  ServerOptions options = TestOptions();
   const Server server(TestEngine(), options);
   options.port = server.port();
   EXPECT_THROW(Server(TestEngine(), options), Error);
 }
 
 TEST(Server, FullQueueSaysWhenToComeBack) {
-  ServerOptions options = Options();
+  ServerOptions options = TestOptions();
   options.scheduler = {.parallel = 1, .queue = 2};
   Server server(TestEngine(), options);
   std::atomic<int> answered{0}, refused{0}, other{0};
   std::vector<std::thread> clients;
   for (int i = 0; i < 12; ++i) {
     clients.emplace_back([&] {
-      const auto result = Ask(server, Body("True is", {{"max_tokens", 64}, {"cache", "none"},
-                                                       {"eos", "never"}}));
+      const auto result = Ask(
+          server, ChatBody("True is", {{"max_tokens", 64}, {"cache", "none"}, {"eos", "never"}}));
       if (!result) {
         ++other;
       } else if (result->status == 200) {
@@ -212,11 +298,14 @@ TEST(Server, FullQueueSaysWhenToComeBack) {
 }
 
 TEST(Server, ADisconnectFreesThePlace) {
-  ServerOptions options = Options();
+  ServerOptions options = TestOptions();
   options.scheduler.parallel = 1;
   Server server(TestEngine(), options);
-  const std::string body = Body("True is", {{"max_tokens", 960}, {"cache", "none"}, {"stream", true},
-                                            {"stream_diffusion", true}, {"eos", "never"}});
+  const std::string body = ChatBody("True is", {{"max_tokens", 960},
+                                                {"cache", "none"},
+                                                {"stream", true},
+                                                {"stream_diffusion", true},
+                                                {"eos", "never"}});
   // Leaves after the first bytes.
   httplib::Request request;
   request.method = "POST";
@@ -232,19 +321,21 @@ TEST(Server, ADisconnectFreesThePlace) {
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
   }
   EXPECT_EQ(Metric(server, "dlm_requests_cancelled_total"), 1.0);
-  EXPECT_NE(Content(Ask(server, Body("not True is"))), "(failed)");
+  EXPECT_NE(Content(Ask(server, ChatBody("not True is"))), "(failed)");
 }
 
 TEST(Server, ShutdownTellsEverybody) {
-  ServerOptions options = Options();
+  ServerOptions options = TestOptions();
   options.scheduler = {.parallel = 2, .queue = 16};
   auto server = std::make_unique<Server>(TestEngine(), options);
   std::atomic<int> told{0}, finished{0}, lost{0};
   std::vector<std::thread> clients;
   for (int i = 0; i < 6; ++i) {
     clients.emplace_back([&, stream = i % 2 == 0] {
-      const auto result = Ask(*server, Body("True is", {{"max_tokens", 960}, {"cache", "none"},
-                                                        {"stream", stream}, {"eos", "never"}}));
+      const auto result = Ask(
+          *server,
+          ChatBody("True is",
+                   {{"max_tokens", 960}, {"cache", "none"}, {"stream", stream}, {"eos", "never"}}));
       if (!result) {
         ++lost;
       } else if (result->status == 503) {

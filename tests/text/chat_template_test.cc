@@ -92,7 +92,8 @@ TEST(EncodeChat, OtherFlavoursOfChatMl) {
   EXPECT_EQ(EncodeChat(tokenizer, ChatFormat::kQwen2, messages),
             Expected(tokenizer,
                      "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a "
-                     "helpful assistant.<|im_end|>\n" + turns));
+                     "helpful assistant.<|im_end|>\n" +
+                         turns));
 }
 
 TEST(EncodeChat, LingHasRolesAndTurnsThinkingOff) {

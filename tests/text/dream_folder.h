@@ -64,7 +64,8 @@ inline const std::filesystem::path& DreamFolder() {
       std::filesystem::copy(source, path);
       std::filesystem::remove(path / "merges.bits");
       std::ifstream file(source / "merges.bits", std::ios::binary);
-      const UnpackedVocabulary vocabulary = UnpackMerges({std::istreambuf_iterator<char>(file), {}});
+      const UnpackedVocabulary vocabulary =
+          UnpackMerges({std::istreambuf_iterator<char>(file), {}});
       nlohmann::json vocab;
       for (size_t id = 0; id < vocabulary.tokens.size(); ++id) vocab[vocabulary.tokens[id]] = id;
       std::ofstream(path / "vocab.json", std::ios::binary) << vocab.dump(2) << '\n';

@@ -37,16 +37,17 @@ void RunSteps(TestModel& model, std::vector<Sequence*> sequences) {
     std::vector<SequenceStep> batch;
     for (Sequence* s : sequences) {
       s->logits.resize((step + 1) * wanted.size() * vocab);
-      batch.push_back({&s->state, {.ids = s->ids,
-                                   .masked = s->masked,
-                                   .prompt_length = kPrompt,
-                                   .block_begin = kPrompt,
-                                   .block_end = kRows,
-                                   .step = step,
-                                   .step_in_block = step,
-                                   .visible = RowSet::All(kRows),
-                                   .changed = RowSet(s->changed),
-                                   .wanted = wanted}});
+      batch.push_back({&s->state,
+                       {.ids = s->ids,
+                        .masked = s->masked,
+                        .prompt_length = kPrompt,
+                        .block_begin = kPrompt,
+                        .block_end = kRows,
+                        .step = step,
+                        .step_in_block = step,
+                        .visible = RowSet::All(kRows),
+                        .changed = RowSet(s->changed),
+                        .wanted = wanted}});
     }
     model.transformer.Step(batch, [&](size_t s, uint32_t row, std::span<float> values) {
       const size_t place = (step * wanted.size() + row - kPrompt) * vocab;

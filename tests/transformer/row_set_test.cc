@@ -2,11 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
-
 #include <set>
 #include <vector>
 
+#include "base/error.h"
 #include "base/random.h"
 
 namespace spa {

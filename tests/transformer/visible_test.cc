@@ -11,7 +11,7 @@ const std::string kModel = SPA_TEST_DATA "/mini.gguf";
 // Runs steps over `length[i]` visible rows of a sequence that has room for `capacity`; returns all
 // logits of the wanted rows.
 std::vector<float> LogitsOfRun(TestModel& model, const PolicyFactory& policy, size_t capacity,
-                       const std::vector<size_t>& lengths) {
+                               const std::vector<size_t>& lengths) {
   const size_t prompt = 10, block_end = 18, vocab = model.file.config().vocab_rows;
   std::vector<TokenId> ids(capacity, model.file.config().mask_id);
   std::vector<uint8_t> masked(capacity, 1);
@@ -26,18 +26,20 @@ std::vector<float> LogitsOfRun(TestModel& model, const PolicyFactory& policy, si
     const RowSet wanted = RowSet::Range(prompt, block_end);
     const size_t first = all.size();
     all.resize(first + wanted.size() * vocab);
-    SequenceStep one{&state, {.ids = ids,
-                              .masked = masked,
-                              .prompt_length = prompt,
-                              .block_begin = prompt,
-                              .block_end = block_end,
-                              .step = step,
-                              .step_in_block = step,
-                              .visible = RowSet::All(lengths[step]),
-                              .changed = RowSet(changed),
-                              .wanted = wanted}};
+    SequenceStep one{&state,
+                     {.ids = ids,
+                      .masked = masked,
+                      .prompt_length = prompt,
+                      .block_begin = prompt,
+                      .block_end = block_end,
+                      .step = step,
+                      .step_in_block = step,
+                      .visible = RowSet::All(lengths[step]),
+                      .changed = RowSet(changed),
+                      .wanted = wanted}};
     model.transformer.Step({&one, 1}, [&](size_t, uint32_t row, std::span<float> logits) {
-      std::ranges::copy(logits, all.begin() + static_cast<ptrdiff_t>(first + (row - prompt) * vocab));
+      std::ranges::copy(logits,
+                        all.begin() + static_cast<ptrdiff_t>(first + (row - prompt) * vocab));
     });
     std::vector<uint32_t> positions(wanted.begin(), wanted.end());
     state.policy().EndStep(positions, std::vector<float>(positions.size(), 0.5f));
@@ -57,7 +59,8 @@ TEST(VisibleRows, HiddenRowsDoNotExist) {
   TestModel model(kModel);
   for (const CacheInfo& cache : Caches()) {
     const PolicyFactory policy = model.Policy(cache.name);
-    EXPECT_EQ(LogitsOfRun(model, policy, 26, {26, 26, 26, 26}), LogitsOfRun(model, policy, 64, {26, 26, 26, 26}))
+    EXPECT_EQ(LogitsOfRun(model, policy, 26, {26, 26, 26, 26}),
+              LogitsOfRun(model, policy, 64, {26, 26, 26, 26}))
         << cache.name;
   }
 }
@@ -67,7 +70,8 @@ TEST(VisibleRows, ACanvasThatGrowsIsExactWithAFullBudget) {
   const std::vector<size_t> lengths = {18, 18, 26, 41, 41, 64};
   const std::vector<float> exact = LogitsOfRun(model, model.Policy("none"), 64, lengths);
   for (const CacheInfo& cache : Caches()) {
-    EXPECT_EQ(LogitsOfRun(model, model.Policy(cache.name, Words(cache.full_options)), 64, lengths), exact)
+    EXPECT_EQ(LogitsOfRun(model, model.Policy(cache.name, Words(cache.full_options)), 64, lengths),
+              exact)
         << cache.name;
     // With its own budget it goes on, too: rows that become visible are computed.
     EXPECT_EQ(LogitsOfRun(model, model.Policy(cache.name), 64, lengths).size(), exact.size());

@@ -25,9 +25,8 @@ void ReadGguf(const GgufConfig& gguf, ModelConfig& config) {
   SetAttention(config);
 }
 
-constexpr DecodeDefaults kDecode = {.gen_length = 128,
-                                    .block_length = kBlockLength,
-                                    .schedule = DecodeDefaults::Schedule::kLinear};
+constexpr DecodeDefaults kDecode = {
+    .gen_length = 128, .block_length = kBlockLength, .schedule = DecodeDefaults::Schedule::kLinear};
 
 }  // namespace
 

@@ -30,16 +30,16 @@ void SetShared(ModelConfig& config) {
 
 ModelConfig Base() {
   return {.qkv_bias = true,
-        .logit_shift = true,
-        .attention = {.kind = AttentionKind::kBlocks, .block_length = 32},
-        .chat = "qwen2",
-        .decode = {.gen_length = 512,
-                   .block_length = 32,
-                   .sub_block_length = 8,
-                   .schedule = DecodeDefaults::Schedule::kThreshold,
-                   .threshold = 0.9,
-                   .block_seeds_next = true},
-        .cache = {.dkv_interval = 4, .dkv_by_block = false}};
+          .logit_shift = true,
+          .attention = {.kind = AttentionKind::kBlocks, .block_length = 32},
+          .chat = "qwen2",
+          .decode = {.gen_length = 512,
+                     .block_length = 32,
+                     .sub_block_length = 8,
+                     .schedule = DecodeDefaults::Schedule::kThreshold,
+                     .threshold = 0.9,
+                     .block_seeds_next = true},
+          .cache = {.dkv_interval = 4, .dkv_by_block = false}};
 }
 
 }  // namespace

@@ -67,9 +67,7 @@ void ReadGguf(const GgufConfig& gguf, ModelConfig& config) {
   SetCacheDefaults(config);
 }
 
-ModelConfig Base() {
-  return {.chat = "llada"};
-}
+ModelConfig Base() { return {.chat = "llada"}; }
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// LLaDA2.0 and LLaDA2.1, mini and flash (inclusionAI): block diffusion; a sigmoid router with groups
-// and a shared expert behind one dense layer; half of each head rotates.
+// LLaDA2.0 and LLaDA2.1, mini and flash (inclusionAI): block diffusion; a sigmoid router with
+// groups and a shared expert behind one dense layer; half of each head rotates.
 #include "base/error.h"
 #include "model/family.h"
 
@@ -46,8 +46,10 @@ void ReadFolder(const JsonConfig& json, ModelConfig& config) {
   json.Expect("use_qk_norm", true);
   json.Expect("use_qkv_bias", false);
   if (json.Bool("use_bias", true)) {
-    throw Error("{}: 'use_bias' is true (as it is when absent); this engine runs models of this "
-                "family without biases", json.where());
+    throw Error(
+        "{}: 'use_bias' is true (as it is when absent); this engine runs models of this "
+        "family without biases",
+        json.where());
   }
   json.Expect("norm_head", false);
   json.Expect("score_function", "sigmoid");
@@ -101,14 +103,14 @@ void SetShape(ModelConfig& config) {
 
 ModelConfig Base() {
   return {.qk_norm = true,
-        .experts = {.router = RouterKind::kSigmoid, .renormalise = true},
-        .attention = {.kind = AttentionKind::kBlocks, .block_length = 32},
-        .chat = "ling",
-        .decode = {.gen_length = 2048,
-                   .block_length = 32,
-                   .steps_per_block = 32,
-                   .schedule = DecodeDefaults::Schedule::kEvenSplitBlock,
-                   .threshold = 0.95}};
+          .experts = {.router = RouterKind::kSigmoid, .renormalise = true},
+          .attention = {.kind = AttentionKind::kBlocks, .block_length = 32},
+          .chat = "ling",
+          .decode = {.gen_length = 2048,
+                     .block_length = 32,
+                     .steps_per_block = 32,
+                     .schedule = DecodeDefaults::Schedule::kEvenSplitBlock,
+                     .threshold = 0.95}};
 }
 
 }  // namespace

@@ -21,8 +21,10 @@ void ReadFolder(const JsonConfig& json, ModelConfig& config) {
   if (const auto frequency = json.Numbers("moe_layer_freq")) {
     for (const double value : *frequency) {
       if (value != 1.0) {
-        throw Error("{}: 'moe_layer_freq' has a dense layer; this engine runs models of this "
-                    "family with experts in every layer", json.where());
+        throw Error(
+            "{}: 'moe_layer_freq' has a dense layer; this engine runs models of this "
+            "family with experts in every layer",
+            json.where());
       }
     }
   }
@@ -33,9 +35,7 @@ void ReadFolder(const JsonConfig& json, ModelConfig& config) {
   config.experts.shared_dim = json.Uint("shared_expert_intermediate_size").value_or(0);
 }
 
-ModelConfig Base() {
-  return {.qk_norm = true, .chat = "ling"};
-}
+ModelConfig Base() { return {.qk_norm = true, .chat = "ling"}; }
 
 }  // namespace
 

@@ -12,16 +12,16 @@ void ReadFolder(const JsonConfig& json, ModelConfig& config) {
 
 ModelConfig Base() {
   return {.qk_norm = true,
-        .logit_shift = true,
-        .experts = {.renormalise = true},
-        .chat = "none",
-        .decode = {.gen_length = 256,
-                   .block_length = 0,
-                   .schedule = DecodeDefaults::Schedule::kEntropyKept,
-                   .order = DecodeDefaults::Order::kEntropy,
-                   .draw = DecodeDefaults::Draw::kFiltered,
-                   .pad_after_canvas = true},
-        .cache = {.dkv_interval = 4, .dkv_by_block = false}};
+          .logit_shift = true,
+          .experts = {.renormalise = true},
+          .chat = "none",
+          .decode = {.gen_length = 256,
+                     .block_length = 0,
+                     .schedule = DecodeDefaults::Schedule::kEntropyKept,
+                     .order = DecodeDefaults::Order::kEntropy,
+                     .draw = DecodeDefaults::Draw::kFiltered,
+                     .pad_after_canvas = true},
+          .cache = {.dkv_interval = 4, .dkv_by_block = false}};
 }
 
 }  // namespace

@@ -88,8 +88,7 @@ const Family& SdarMoeFamily() {
     moe.model_types = {"sdar_moe"};
     moe.base.experts.renormalise = true;
     moe.read_folder = ReadMoeFolder;
-    moe.shapes = {{"sdar-30b",
-                   [](ModelConfig& config) {
+    moe.shapes = {{"sdar-30b", [](ModelConfig& config) {
                      SetIds(config);
                      config.num_layers = 48;
                      config.model_dim = 2048;

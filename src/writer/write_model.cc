@@ -1,4 +1,4 @@
-#include "engine/write_model.h"
+#include "writer/write_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/matrix.h"
 #include "base/random.h"
 #include "file/gguf_writer.h"
 #include "kernels/block_codec.h"
 #include "model/family.h"
+#include "text/tokenizer.h"
 
 namespace spa {
 namespace {
@@ -19,17 +21,28 @@ constexpr uint32_t kQuantizationVersion = 2;
 // llama.cpp's number for a file whose matrices are mostly of this type.
 uint32_t FileType(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return 0;
-    case DType::kF16: return 1;
-    case DType::kQ4_0: return 2;
-    case DType::kQ4_1: return 3;
-    case DType::kQ5_0: return 8;
-    case DType::kQ5_1: return 9;
-    case DType::kQ8_0: return 7;
-    case DType::kQ4_K: return 14;
-    case DType::kQ5_K: return 16;
-    case DType::kQ6_K: return 18;
-    case DType::kBF16: return 32;
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 1;
+    case DType::kQ4_0:
+      return 2;
+    case DType::kQ4_1:
+      return 3;
+    case DType::kQ5_0:
+      return 8;
+    case DType::kQ5_1:
+      return 9;
+    case DType::kQ8_0:
+      return 7;
+    case DType::kQ4_K:
+      return 14;
+    case DType::kQ5_K:
+      return 16;
+    case DType::kQ6_K:
+      return 18;
+    case DType::kBF16:
+      return 32;
   }
   return 0;
 }
@@ -53,8 +66,10 @@ DType StoredType(TensorRole role, const std::vector<uint64_t>& shape, DType want
 void CheckType(const ModelConfig& config, DType dtype) {
   const size_t block = Info(dtype).block_size;
   if (config.model_dim % block != 0) {
-    throw Error("{} packs {} values together, which do not divide the width of {}: take another "
-                "type", Info(dtype).name, block, config.model_dim);
+    throw Error(
+        "{} packs {} values together, which do not divide the width of {}: take another "
+        "type",
+        Info(dtype).name, block, config.model_dim);
   }
 }
 
@@ -216,8 +231,8 @@ void WriteModel(const ModelFile& model, const std::filesystem::path& out,
   if (options.dtype) CheckType(config, *options.dtype);
   const bool from_folder = model.gguf() == nullptr;
   const Family& family = FamilyNamed(config.family);
-  const std::vector<StoredTensor> tensors = StoredTensors(
-      config, kGgufNames, from_folder ? family.fused_qkv : model.fused_qkv());
+  const std::vector<StoredTensor> tensors =
+      StoredTensors(config, kGgufNames, from_folder ? family.fused_qkv : model.fused_qkv());
   const auto stored_type = [&](const StoredTensor& stored) {
     if (StaysF32(stored.role(), stored.shape)) return DType::kF32;
     return options.dtype ? StoredType(stored.role(), stored.shape, *options.dtype)
@@ -328,9 +343,15 @@ void RandomRow(DType dtype, size_t cols, const RandomStream& random, std::byte* 
   const size_t block_bytes = Info(dtype).block_bytes;
   for (size_t block = 0; block < bytes; block += block_bytes) {
     switch (dtype) {  // deviation of the integers: 4 bits 4.6, 5 bits 9.2, 6 bits 18.5, 8 bits 74
-      case DType::kQ8_0: set_half(block, deviation / 74.0); break;
-      case DType::kQ4_0: set_half(block, deviation / 4.6); break;
-      case DType::kQ5_0: set_half(block, deviation / 9.2); break;
+      case DType::kQ8_0:
+        set_half(block, deviation / 74.0);
+        break;
+      case DType::kQ4_0:
+        set_half(block, deviation / 4.6);
+        break;
+      case DType::kQ5_0:
+        set_half(block, deviation / 9.2);
+        break;
       case DType::kQ4_1:
         set_half(block, deviation / 4.6);
         set_half(block + 2, -7.5 * deviation / 4.6);
@@ -347,8 +368,11 @@ void RandomRow(DType dtype, size_t cols, const RandomStream& random, std::byte* 
         set_half(block, deviation / (9.2 * 36.0));
         set_half(block + 2, 15.5 * deviation / (9.2 * 36.0));
         break;
-      case DType::kQ6_K: set_half(block + 208, deviation / (18.5 * 74.0)); break;
-      default: SPA_CHECK(false);
+      case DType::kQ6_K:
+        set_half(block + 208, deviation / (18.5 * 74.0));
+        break;
+      default:
+        SPA_CHECK(false);
     }
   }
 }
@@ -361,15 +385,13 @@ size_t NumRows(const StoredTensor& tensor) {
 
 bool IsNorm(TensorRole role) {
   return role == TensorRole::kAttnNorm || role == TensorRole::kFfnNorm ||
-         role == TensorRole::kFinalNorm || role == TensorRole::kQNorm ||
-         role == TensorRole::kKNorm;
+         role == TensorRole::kFinalNorm || role == TensorRole::kQNorm || role == TensorRole::kKNorm;
 }
 
 }  // namespace
 
 void WriteSynthetic(const ModelConfig& config, DType dtype, uint64_t seed,
-                    const std::filesystem::path& out, const Progress& progress,
-                    ThreadPool& pool) {
+                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool) {
   CheckType(config, dtype);
   GgufWriter writer(out);
   WriteConfig(writer, config, dtype);

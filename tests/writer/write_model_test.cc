@@ -1,5 +1,5 @@
 // Models written by convert, quantize and synth load again and mean the same.
-#include "engine/write_model.h"
+#include "writer/write_model.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -17,8 +17,8 @@ namespace spa {
 namespace {
 
 std::filesystem::path Folder() {
-  const auto folder = std::filesystem::path(testing::TempDir()) /
-                      ("write_model_test." + std::to_string(getpid()));
+  const auto folder =
+      std::filesystem::path(testing::TempDir()) / ("write_model_test." + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   return folder;
 }
@@ -44,9 +44,9 @@ TEST(WriteModel, EveryTypeLoadsAgainWithValuesNearTheOriginal) {
       size += std::pow(a.data()[i], 2);
     }
     const double bound = dtype == DType::kF32 || dtype == DType::kBF16 ? 0.0
-                         : dtype == DType::kF16                      ? 1e-3
-                         : dtype == DType::kQ4_0                     ? 0.12
-                                                                     : 0.01;
+                         : dtype == DType::kF16                        ? 1e-3
+                         : dtype == DType::kQ4_0                       ? 0.12
+                                                                       : 0.01;
     EXPECT_LE(std::sqrt(error / size), bound) << Info(dtype).name;
     EXPECT_EQ(written.gguf()->metadata().size(), original.gguf()->metadata().size());
   }

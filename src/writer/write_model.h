@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
+#include "base/progress.h"
 #include "base/thread_pool.h"
-#include "engine/engine.h"
 #include "model/config.h"
 #include "model/model_file.h"
 
@@ -19,8 +21,8 @@ const std::vector<DType>& EncodableTypes();
 
 // Writes the model with its matrices in `dtype` (nullopt: as they are stored). Norms, biases and
 // routers are F32. As in llama.cpp's files the output head of a 4-bit model is Q6_K, and a matrix
-// whose rows a type's blocks do not divide gets Q8_0, or F16 if even that does not fit. Throws Error
-// if they do not divide the model's width.
+// whose rows a type's blocks do not divide gets Q8_0, or F16 if even that does not fit. Throws
+// Error if they do not divide the model's width.
 struct WriteOptions {
   std::optional<DType> dtype;
   Progress progress;

@@ -1,0 +1,40 @@
+// What a generation will need before it starts, and what the machine has left.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "engine/engine.h"
+
+namespace spa {
+
+struct MemoryNeed {
+  size_t state = 0;  // bytes it keeps from its first step to its last
+  size_t rows = 0;   // rows it brings into a step: all steps share one workspace
+};
+
+// At most; known before anything is computed.
+MemoryNeed NeedOf(const Engine& engine, size_t prompt_tokens, const DecodeOptions& options,
+                  const PreparedCache& cache);
+// The workspace of a step over so many rows of all generations together.
+size_t WorkspaceBytes(const Engine& engine, size_t num_rows);
+// Both, of a generation alone.
+size_t TotalBytes(const Engine& engine, const MemoryNeed& need);
+
+// Throws Error with the numbers, and with what would fit, unless the generation fits alone.
+void CheckMemory(Engine& engine, size_t prompt_tokens, const DecodeOptions& options,
+                 const PreparedCache& cache, size_t available);
+
+// What this process may still take without the system running short: of the machine and of every
+// control group it is in. The folders are those of the system; tests have their own.
+size_t AvailableMemory(const std::filesystem::path& proc = "/proc",
+                       const std::filesystem::path& cgroups = "/sys/fs/cgroup");
+size_t ResidentBytes();
+
+// "512M", "2G", "1.5G", "1000000": units of 1024. Throws Error for anything else.
+size_t ParseBytes(std::string_view text);
+std::string FormatBytes(size_t bytes);  // "1.5 GB", in the same units
+
+}  // namespace spa

@@ -1,0 +1,35 @@
+// Memory promised to running generations, so that together they never take more than there is.
+// Their states add up; all of them work in one workspace, which grows with the rows of the largest
+// step and is kept until it is released. Not thread-safe.
+#pragma once
+
+#include "engine/memory.h"
+
+namespace spa {
+
+class MemoryAccount {
+ public:
+  // The engine must outlive the account.
+  MemoryAccount(const Engine& engine, size_t limit) : engine_(engine), limit_(limit) {}
+
+  bool NeverFits(const MemoryNeed& need) const { return TotalBytes(engine_, need) > limit_; }
+  // Beside what runs.
+  bool Fits(const MemoryNeed& need) const;
+  // Promises it. True if there is room only when the workspace is released first
+  // (Transformer::ReleaseWorkspace).
+  bool Take(const MemoryNeed& need);
+  void Return(const MemoryNeed& need);
+
+  // Now, the workspace that is kept included.
+  size_t promised() const;
+
+ private:
+  size_t Promise(size_t state, size_t rows) const;
+
+  const Engine& engine_;
+  size_t limit_;
+  size_t state_ = 0, rows_ = 0;  // of what runs
+  size_t kept_rows_ = 0;         // the workspace is large enough for these
+};
+
+}  // namespace spa

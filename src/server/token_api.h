@@ -1,0 +1,19 @@
+// The tokenizer over HTTP, as vLLM has it and lm-eval's API models expect it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/engine.h"
+
+namespace spa {
+
+// POST /tokenize: "prompt" or "messages" become ids, as the completion routes make them.
+std::string TokenizeBody(const Engine& engine, const std::string& model_id, std::string_view body);
+// POST /detokenize: "tokens" become text, special tokens included.
+std::string DetokenizeBody(const Engine& engine, const std::string& model_id,
+                           std::string_view body);
+// GET /tokenizer_info
+std::string TokenizerInfoBody(const Engine& engine);
+
+}  // namespace spa

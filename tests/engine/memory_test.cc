@@ -1,0 +1,147 @@
+// What a generation is said to need, against what it takes.
+#include "engine/memory.h"
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "engine/runner.h"
+
+namespace spa {
+namespace {
+
+Engine& TestEngine() {
+  static Engine engine(
+      {.model = SPA_TEST_DATA "/mini.gguf", .threads = 2, .kv_type = KvType::kF32, .progress = {}});
+  return engine;
+}
+
+DecodeOptions Options(size_t gen_length = 32) {
+  DecodeOptions options = TestEngine().DefaultDecodeOptions();
+  options.gen_length = options.steps = gen_length;
+  options.block_length = 16;
+  return options;
+}
+
+// Every cache as it comes, and SPA-Cache with everything that changes what it keeps.
+std::vector<CacheSpec> Specs() {
+  std::vector<CacheSpec> specs;
+  for (const CacheInfo& info : Caches()) {
+    if (info.name != "block") specs.push_back({.name = info.name, .options = {}});  // keeps K and V
+  }
+  const CacheInfo& spa = FindCache("spa");
+  for (const std::string& identifier : FindOption(spa.options, "identifier")->choices) {
+    for (const std::string& first : FindOption(spa.options, "first-layer")->choices) {
+      specs.push_back(
+          {.name = "spa", .options = {{"identifier", identifier}, {"first-layer", first}}});
+    }
+  }
+  specs.push_back({.name = "spa", .options = {{"focus", "off"}, {"rank", "3"}}});
+  specs.push_back({.name = "elastic", .options = {{"track", "3"}}});
+  return specs;
+}
+
+TEST(Memory, AStateTakesWhatWasSaid) {
+  const std::vector<TokenId> prompt(21, 300);
+  for (const CacheSpec& spec : Specs()) {
+    const SharedCache cache = TestEngine().PrepareCache(spec);
+    Runner runner(TestEngine());
+    Generation& generation = runner.Add({prompt, Options(), cache});
+    const size_t promised = SequenceState::BytesFor(TestEngine().config(), prompt.size() + 32,
+                                                    KvType::kF32, *cache->make());
+    runner.Step();
+    // Elastic-Cache begins to track rows in its second step.
+    if (spec.name != "elastic") {
+      EXPECT_EQ(generation.cache_bytes(), promised) << spec.ToString();
+    }
+    for (int i = 0; i < 8 && !generation.done(); ++i) {
+      runner.Step();
+      EXPECT_LE(generation.cache_bytes(), promised) << spec.ToString();
+    }
+  }
+}
+
+// Everything the process takes for it, not only what the state counts.
+TEST(Memory, AGenerationStaysBelowItsPromise) {
+  const auto taken = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  const std::vector<TokenId> prompt(400, 300);
+  for (const char* name : {"none", "spa", "dllm", "fast-dual", "d2", "elastic"}) {
+    for (const double cfg : {0.0, 1.0}) {
+      const SharedCache cache = TestEngine().PrepareCache({.name = name, .options = {}});
+      DecodeOptions options = Options(64);
+      options.cfg_scale = cfg;
+      TestEngine().transformer().ReleaseWorkspace();
+      const size_t before = taken();
+      Runner runner(TestEngine());
+      runner.Add({prompt, options, cache});
+      for (int i = 0; i < 3; ++i) runner.Step();
+      const size_t promised =
+          TotalBytes(TestEngine(), NeedOf(TestEngine(), prompt.size(), options, *cache));
+      EXPECT_LE(taken() - before, promised) << name << " guidance " << cfg;
+      EXPECT_GT(taken() - before, promised / 4) << name << " guidance " << cfg;
+    }
+  }
+}
+
+TEST(Memory, ARefusalSaysWhatWouldFit) {
+  const SharedCache cache = TestEngine().PrepareCache({.name = "dllm", .options = {}});
+  const size_t needed = TotalBytes(TestEngine(), NeedOf(TestEngine(), 400, Options(), *cache));
+  EXPECT_NO_THROW(CheckMemory(TestEngine(), 400, Options(), *cache, needed));
+  try {
+    CheckMemory(TestEngine(), 400, Options(), *cache, needed - 1);
+    FAIL() << "it does not fit";
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    for (const char* part : {"432 tokens", "--kv f16", "--cache none", "431 tokens"}) {
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+    }
+  }
+  EXPECT_THROW(CheckMemory(TestEngine(), 400, Options(), *cache, 1000), Error);
+}
+
+void Write(const std::filesystem::path& file, const std::string& text) {
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream(file) << text;
+}
+
+TEST(Memory, TheTightestLimitCounts) {
+  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "spa-memory-test";
+  std::filesystem::remove_all(root);
+  const auto left = [&] { return AvailableMemory(root / "proc", root / "cgroup"); };
+  Write(root / "proc/meminfo", "MemTotal: 4000 kB\nMemFree: 1 kB\nMemAvailable: 1000 kB\n");
+  EXPECT_EQ(left(), 1024000u);
+  Write(root / "proc/self/cgroup", "4:memory:/a/b\n3:cpu:/\n0::/c\n");
+  EXPECT_EQ(left(), 1024000u);
+  Write(root / "cgroup/c/memory.max", "max\n");
+  Write(root / "cgroup/c/memory.current", "500000\n");
+  EXPECT_EQ(left(), 1024000u);
+  Write(root / "cgroup/c/memory.max", "900000\n");
+  EXPECT_EQ(left(), 400000u);
+  Write(root / "cgroup/c/memory.stat", "anon 7\ninactive_file 100000\n");
+  EXPECT_EQ(left(), 500000u);
+  // Of a group above, in the older form.
+  Write(root / "cgroup/memory/a/memory.limit_in_bytes", "300000\n");
+  Write(root / "cgroup/memory/a/memory.usage_in_bytes", "100000\n");
+  EXPECT_EQ(left(), 200000u);
+  Write(root / "cgroup/memory/a/memory.usage_in_bytes", "300001\n");
+  EXPECT_EQ(left(), 0u);
+}
+
+TEST(Memory, AmountsAreReadAndWritten) {
+  EXPECT_EQ(ParseBytes("1000000"), 1000000u);
+  EXPECT_EQ(ParseBytes("512M"), size_t{512} << 20);
+  EXPECT_EQ(ParseBytes("1.5g"), size_t{3} << 29);
+  for (const char* wrong : {"", "G", "0", "-1G", "2GB", "1e30", "nan", "2 G"}) {
+    EXPECT_THROW(ParseBytes(wrong), Error) << wrong;
+  }
+  EXPECT_EQ(FormatBytes(999), "999 B");
+  EXPECT_EQ(FormatBytes(size_t{3} << 29), "1.5 GB");
+}
+
+}  // namespace
+}  // namespace spa
