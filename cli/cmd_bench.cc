@@ -32,8 +32,8 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Machines are shared: the best of several runs is the one least disturbed. Short ones run until
-// they, too, have had a chance to be undisturbed.
+// Machines are shared: the best of several runs is the least disturbed one. Short runs are repeated
+// until one of them is likely to be undisturbed.
 template <typename Fn>
 double BestSeconds(size_t repeat, const Fn& fn) {
   constexpr double kLeastSeconds = 0.03;  // for each run asked for
@@ -66,7 +66,8 @@ void FillUniform(Mat<float>& m, uint64_t seed) {
   }
 }
 
-// As many equal matrices as no cache holds: a product finds its weights in memory, as in a model.
+// Enough equal matrices to overflow the processor's caches: a product then reads its weights from
+// memory, as in a model.
 std::vector<PackedMatrix> RandomWeights(DType dtype, size_t n, size_t k, ThreadPool& pool) {
   constexpr size_t kMoreThanCaches = 256 << 20;
   const size_t row_bytes = RowBytes(dtype, k);
@@ -139,7 +140,7 @@ struct CacheResult {
   size_t memory_bytes = 0;
 };
 
-// What a row passes in the FFN of a layer, on average over the layers.
+// Inner width of the FFN as one row uses it, averaged over the layers.
 double FfnWidth(const ModelConfig& config) {
   const ExpertConfig& experts = config.experts;
   size_t total = 0;
@@ -150,7 +151,7 @@ double FfnWidth(const ModelConfig& config) {
   return static_cast<double>(total) / static_cast<double>(config.num_layers);
 }
 
-// What a step really computed.
+// What a step actually computed.
 struct StepWork {
   double rows, kv_rows, num_rows, head_rows;
 
@@ -333,7 +334,7 @@ void Run(const Flags& flags) {
       model.model = temporary->path().string();
     }
     const auto engine = model.Load();
-    temporary.reset();  // it is mapped; a name would outlive an interrupted run
+    temporary.reset();  // already mapped; a named file would outlive an interrupted run
     ProgressBar bar;
     engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
     peak = MeasureFmaPeakGflops(engine->pool());

@@ -1,4 +1,4 @@
-// spa chat: a conversation in the terminal, the answers resolving before one's eyes.
+// spa chat: a conversation in the terminal; answers are drawn as they resolve.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -119,7 +119,7 @@ class Chat {
     try {
       turns_.push_back({"assistant", Answer()});
     } catch (...) {
-      turns_.pop_back();  // it was not answered: the conversation is as before
+      turns_.pop_back();  // not answered: the conversation stays as it was
       throw;
     }
   }
@@ -163,7 +163,7 @@ class Chat {
 
   void Forget() {
     turns_.clear();
-    last_.reset();  // its states know what was said
+    last_.reset();  // its states belong to the old conversation
   }
 
   std::string Undo() {
@@ -200,7 +200,7 @@ class Chat {
     }
     DecodeChoices next = choices_;
     next.Set(key, text.substr(space + 1));
-    next.Resolve(engine_);  // throws if it does not go together
+    next.Resolve(engine_);  // throws if the options contradict each other
     choices_ = next;
   }
 

@@ -118,7 +118,7 @@ void Run(const Flags& flags) {
   if (flags.ablation && chosen.size() > 1) {
     throw Error("--ablation varies one setting of spa: give one cache, e.g. --caches spa:rank=16");
   }
-  std::optional<AtomicFile> report;  // now: a path that does not work should not cost the run
+  std::optional<AtomicFile> report;  // opened before the run: a bad path fails at once
   if (!flags.report.empty()) report.emplace(flags.report);
   const auto engine = flags.model.Load();
   options.decode = flags.decode.Resolve(*engine);

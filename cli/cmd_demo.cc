@@ -123,7 +123,7 @@ void Run(const Flags& flags) {
   Sides sides;
   for (const CacheSpec& spec : ParseCacheList(flags.caches)) {
     const SharedCache cache = engine->PrepareCache(spec);
-    // What a first step allocates is not what the caches differ in.
+    // Untimed: the first step allocates, which is not what the caches differ in.
     Side(*engine, {ids, options, cache}).runner.Step();
     sides.push_back(std::make_unique<Side>(*engine, GenerationRequest{ids, options, cache}));
   }
@@ -133,7 +133,7 @@ void Run(const Flags& flags) {
   const bool live = StderrIsTerminal();
   const Style style(live);
   Watch watch;
-  // Step by step in turn, so that all resolve before one's eyes; each is timed by itself.
+  // In turn, step by step, so that all resolve at once on the screen; each is timed by itself.
   for (bool running = true; running;) {
     running = false;
     for (const auto& side : sides) {

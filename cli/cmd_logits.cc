@@ -17,7 +17,7 @@ struct Flags {
   size_t block_length = 0, prompt_length = 0;
 };
 
-// The model's own pattern, or what the flags make of it.
+// The model's own pattern, unless the flags change it.
 AttentionPattern Attention(const Flags& flags, const ModelConfig& config) {
   AttentionPattern attention = config.attention;
   if (flags.attention == "full") {

@@ -46,7 +46,7 @@ std::vector<std::vector<TokenId>> Prompts(const Flags& flags, const Engine& engi
 
 void Run(const Flags& flags) {
   const auto engine = flags.model.Load();
-  // Now: a path that does not work should not cost the run.
+  // Opened first: a bad path should fail before the run, not after it.
   std::filesystem::path out = flags.out;
   if (out.empty()) {
     out = ProfilePath(engine->file());

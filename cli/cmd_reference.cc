@@ -27,7 +27,7 @@ bool TakesFile(const FlagInfo& flag) {
 
 std::string Roff(const std::string& text) {
   std::string safe = Replace(Replace(text, "\\", "\\e"), "-", "\\-");
-  // A line must not begin with a request.
+  // A line must not begin with a roff request.
   safe = Replace("\n" + safe, "\n.", "\n\\&.");
   return Replace(safe, "\n'", "\n\\&'").substr(1);
 }

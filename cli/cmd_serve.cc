@@ -56,7 +56,7 @@ std::vector<std::string> Examples(const Flags& flags) {
   return examples;
 }
 
-// Waits for a signal that asks us to end. Signals must be blocked in all threads.
+// Waits for a signal to shut down. Signals must be blocked in all threads.
 int WaitForSignal(const sigset_t& signals) {
   int signal = 0;
   while (sigwait(&signals, &signal) != 0) {

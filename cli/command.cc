@@ -16,7 +16,7 @@
 namespace spa::cli {
 namespace {
 
-// What OneOf allows; the library keeps only a function that checks.
+// The choices of OneOf; CLI11 keeps only the function that checks them.
 std::map<const CLI::Option*, std::vector<std::string>>& Choices() {
   static std::map<const CLI::Option*, std::vector<std::string>> choices;
   return choices;
@@ -27,7 +27,7 @@ FlagInfo Describe(const CLI::Option& option) {
   for (const std::string& name : option.get_snames()) info.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) info.names.push_back("--" + name);
   if (option.get_positional()) info.positional = option.get_name(true);
-  // Behind a colon the library adds what it checks.
+  // CLI11 appends its check after a colon.
   if (option.get_items_expected_max() > 0) {
     info.value = option.get_type_name().substr(0, option.get_type_name().find(':'));
   }
@@ -104,7 +104,7 @@ template <typename T>
 Flag Command::Add(const std::string& names, T& to, const std::string& help) {
   CLI::Option* option = app_->add_option(names, to, help);
   if constexpr (std::is_same_v<T, size_t> || std::is_same_v<T, std::optional<size_t>>) {
-    // The library lets a negative number wrap around.
+    // CLI11 lets a negative number wrap around.
     option->check([](const std::string& text) {
       size_t number = 0;
       const char* end = text.data() + text.size();
@@ -180,7 +180,7 @@ int CommandLine::Run(int argc, char** argv) {
     PrintStderr("spa: there is no command '{}' (try: spa --help)\n", arguments[0]);
     return 2;
   }
-  std::ranges::reverse(arguments);  // as the library wants them
+  std::ranges::reverse(arguments);  // as CLI11 expects them
   try {
     app_->parse(arguments);
     return 0;

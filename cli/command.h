@@ -14,7 +14,7 @@ class Option;
 
 namespace spa::cli {
 
-// What was declared, for whoever writes about it.
+// The declarations, for man pages and completions.
 struct FlagInfo {
   std::vector<std::string> names;  // with their dashes; none if positional
   std::string positional;

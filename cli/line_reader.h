@@ -14,8 +14,8 @@ class LineReader {
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  // Without its newline; nothing at the end of the input. A line that ends with a backslash goes
-  // on with the next one.
+  // Without its newline; nothing at the end of the input. A line that ends with a backslash
+  // continues on the next one.
   std::optional<std::string> Read(const std::string& prompt);
   bool interactive() const { return interactive_; }
 

@@ -1,4 +1,4 @@
-// What people see: progress bars and colours on terminals only, plain text everywhere else.
+// Terminal output: progress bars and colours on terminals only, plain text everywhere else.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace spa::cli {
 bool StdoutIsTerminal();
 bool StderrIsTerminal();
 
-// What cannot be said on stderr must not keep a command from its work.
+// Failures to write to stderr are ignored.
 void WriteStderr(std::string_view text);
 template <typename... Args>
 void PrintStderr(fmt::format_string<Args...> format, Args&&... args) {
@@ -48,7 +48,7 @@ class ProgressBar {
 
 // Columns `text` (valid UTF-8) takes on a terminal.
 size_t DisplayWidth(std::string_view text);
-// What of `line` fits in so many columns; escape sequences take none and all stay.
+// The part of `line` that fits in the columns; escape sequences take none and are all kept.
 std::string Clip(std::string_view line, size_t columns);
 
 // A right- or left-aligned text table. The first row is the header.

@@ -30,7 +30,7 @@ void Watch::Show(const Engine& engine, const Decoder& decoder) {
 }
 
 void Watch::Draw(std::vector<std::string> lines) {
-  // Keep to the screen: what has scrolled away cannot be redrawn.
+  // Stay on the screen: what has scrolled away cannot be redrawn.
   const size_t rows = StderrSize().rows;
   if (lines.size() >= rows && rows > 2) {
     lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(rows - 1));

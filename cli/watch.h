@@ -17,7 +17,7 @@ class Watch {
   Watch();
   // After a step of the generation.
   void Show(const Engine& engine, const Decoder& decoder);
-  // Puts these lines in the place of the last ones. On a terminal only.
+  // Replaces the lines drawn last. On a terminal only.
   void Draw(std::vector<std::string> lines);
   // Removes the picture; the caller prints the final text.
   void Finish();

@@ -92,8 +92,8 @@ typedef struct {
   spa_reuse reuse;
   void* (*create)(void* user);
   void (*destroy)(void* state);
-  int (*begin_step)(void* state, const spa_step* step, spa_rows* rows);   /* who enters layer 0 */
-  int (*plan_layer)(void* state, const spa_layer* layer, spa_rows* rows); /* who is recomputed */
+  int (*begin_step)(void* state, const spa_step* step, spa_rows* rows);   /* rows of layer 0 */
+  int (*plan_layer)(void* state, const spa_layer* layer, spa_rows* rows); /* rows to recompute */
   void (*end_step)(void* state);                                          /* may be NULL */
 } spa_policy;
 

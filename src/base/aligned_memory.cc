@@ -18,7 +18,7 @@ void* AllocateAligned(size_t bytes) {
   const bool large = bytes >= kHugePage;
   void* memory = nullptr;
   if (posix_memalign(&memory, large ? kHugePage : kCacheLine, bytes) != 0) throw std::bad_alloc();
-  // Where there are none, small pages do.
+  // Without huge pages, small ones will do.
   if (large) ::madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return memory;
 }

@@ -5,9 +5,10 @@
 
 namespace spa {
 
-// Uninitialised, for std::free; throws std::bad_alloc. Whole cache lines, and large pieces start on
-// a huge page that the system is asked to use: weights are gigabytes, and first touching them and
-// looking up their pages costs a multiple with small ones.
+// Uninitialised; release with std::free. Throws std::bad_alloc. Sizes are rounded up to cache
+// lines. Large pieces are aligned to huge pages, which the system is asked to use: weights are
+// gigabytes, and with small pages first touching them and looking them up costs several times as
+// much.
 void* AllocateAligned(size_t bytes);
 
 }  // namespace spa

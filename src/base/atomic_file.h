@@ -1,6 +1,6 @@
-// A file written aside and renamed into place by Commit. Until then it has no name where the file
-// system can do that, so that a run that is killed leaves nothing behind. Links are followed; what
-// is no regular file (a device, a pipe) is written directly.
+// A file that gets its name in Commit. Until then it has none, where the file system supports that,
+// so that a killed run leaves nothing behind; elsewhere it is renamed into place. Links are
+// followed; anything but a regular file (a device, a pipe) is written directly.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +28,13 @@ class AtomicFile {
 
  private:
   std::filesystem::path path_;
-  std::filesystem::path temporary_;  // the name on the way; empty if written directly
+  std::filesystem::path temporary_;  // the name until Commit; empty if written directly
   bool named_ = false;               // whether it exists under that name
   int fd_ = -1;
   uint64_t size_ = 0;
 };
 
-// False also where nobody lets us look.
+// Also false if permission is denied.
 bool FileExists(const std::filesystem::path& path);
 
 }  // namespace spa

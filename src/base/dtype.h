@@ -33,7 +33,7 @@ struct DTypeInfo {
 const DTypeInfo* FindDType(uint32_t gguf_id);
 const DTypeInfo& Info(DType dtype);
 
-// GGUF's name for any type number ("IQ2_XS"), known to the engine or not; empty if nobody uses it.
+// GGUF's name for any type number ("IQ2_XS"), known to the engine or not; empty if unassigned.
 std::string_view GgufTypeName(uint32_t gguf_id);
 
 // Case-insensitive: "q4_k" -> kQ4_K.

@@ -18,8 +18,8 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // Gives the pages that lie wholly inside `range` back to the system; reading them again is
-  // correct but goes to the file. For data that has been repacked.
+  // Returns the pages that lie wholly inside `range` to the system. Reading them again works, but
+  // goes to the file. For data that has been repacked.
   void Release(std::span<const std::byte> range) const;
 
  private:

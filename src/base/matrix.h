@@ -1,5 +1,5 @@
-// Row-major matrices: MatView looks, Mat owns (64-byte aligned rows are not promised, the start
-// is).
+// Row-major matrices: MatView looks, Mat owns. The start of a Mat is 64-byte aligned; its rows need
+// not be.
 #pragma once
 
 #include <cstddef>

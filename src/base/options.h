@@ -1,4 +1,4 @@
-// Options as data: what an option is called, which values it takes, what it is for. Flags, request
+// Options as data: the name of an option, the values it takes, what it is for. Flags, request
 // fields, records, the page's controls and the reference in docs/ are made from such tables.
 #pragma once
 
@@ -17,7 +17,7 @@ struct OptionInfo {
   OptionType type = OptionType::kReal;
   double least = 0.0, most = 0.0;         // kCount, kReal
   std::vector<std::string> choices = {};  // kChoice
-  std::string fallback;                   // what holds when it is not given, for people
+  std::string fallback;                   // the default, as people read it
   std::string help;                       // one line
   std::string alias = {};                 // another name for it
 
@@ -51,8 +51,7 @@ OptionValue ParseOption(const OptionInfo& info, std::string_view text, std::stri
 // The option of that name or alias ('_' and '-' are the same), or nullptr.
 const OptionInfo* FindOption(std::span<const OptionInfo> table, std::string_view name);
 
-// The nearest of `names`, if it is near enough to be what was meant: ", did you mean 'x'?", else
-// "".
+// ", did you mean 'x'?" for the nearest of `names`, or "" if none is near.
 std::string DidYouMean(std::string_view name, std::span<const std::string> names);
 
 }  // namespace spa

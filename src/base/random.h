@@ -1,4 +1,4 @@
-// Random numbers as a pure function of what they are for. A draw depends on (seed, step, position,
+// Random numbers as a pure function of their purpose. A draw depends on (seed, step, position,
 // element) only, so neither threads nor the rest of a batch can change it.
 #pragma once
 

@@ -1,7 +1,7 @@
 // One fixed set of worker threads. ParallelFor is the only way the engine uses more than one core:
 // it hands out task indices, never parts of a sum, so results do not depend on the thread count.
 // One caller at a time; calls do not nest. The caller waits for tasks, not for workers: when the
-// system gives a worker no core, the caller does its share.
+// system gives a worker no core, the caller does that worker's share.
 #pragma once
 
 #include <atomic>
@@ -57,7 +57,7 @@ class ThreadPool {
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;  // of the task that set failed_
   std::atomic<bool> stop_{false};
-  // Upper half: number of the job; lower half: its tasks nobody has taken yet. Taking a task is one
+  // Upper half: number of the job; lower half: its tasks not taken yet. Taking a task is one
   // compare-and-swap, so a thread that wakes late finds either a task of the running job or none.
   alignas(64) std::atomic<uint64_t> ticket_{0};
   alignas(64) std::atomic<size_t> done_tasks_{0};

@@ -13,7 +13,7 @@ using nlohmann::json;
 json ReadObject(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return json::object();
-  // A tokenizer.json holds several hundred thousand small strings that nobody here wants.
+  // A tokenizer.json holds several hundred thousand small strings that are not needed here.
   const auto wanted = [](int depth, json::parse_event_t event, json& value) {
     return !(depth == 1 && event == json::parse_event_t::key && value == "model");
   };
@@ -58,7 +58,7 @@ AddedTokens::AddedTokens(const std::filesystem::path& folder) {
 }
 
 void AddedTokens::Add(const std::string& text, int64_t id, const std::filesystem::path& path) {
-  if (id < 0 || id > INT32_MAX) return;  // the tokenizer's reader says what is wrong with it
+  if (id < 0 || id > INT32_MAX) return;  // the tokenizer's reader reports it
   const auto [it, is_new] = ids_.emplace(text, static_cast<TokenId>(id));
   if (!is_new && it->second != id) {
     throw Error("{}: the token {} has the id {}, but {} elsewhere in the folder", path.string(),

@@ -1,5 +1,5 @@
-// The tokens that a Hugging Face folder adds to its vocabulary, by text: some families name their
-// mask token nowhere else.
+// The tokens a Hugging Face folder adds to its vocabulary, by text. Some families name their mask
+// token nowhere else.
 #pragma once
 
 #include <filesystem>

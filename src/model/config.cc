@@ -65,7 +65,7 @@ const Family& FamilyOfGguf(const GgufFile& file, const std::string& name) {
               fmt::join(all, ", "));
 }
 
-// Collects what different places say of the mask token and refuses files that contradict
+// Collects what different places say about the mask token and refuses files that contradict
 // themselves.
 class MaskId {
  public:

@@ -1,6 +1,6 @@
 // What a model is, as data: the differences between families, and between the file formats that
 // carry them, end here. Read from GGUF metadata or from a Hugging Face config.json by the family's
-// record (family.h); every value has been checked for sense.
+// record (family.h); every value has been checked.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ struct ExpertConfig {
   size_t count = 0;               // 0: the model has none
   size_t used = 0;                // per row
   size_t dim = 0;                 // width of one expert
-  size_t shared_dim = 0;          // width of the expert every row passes, unweighted; 0: none
+  size_t shared_dim = 0;          // width of the expert that every row uses, unweighted; 0: none
   size_t first_dense_layers = 0;  // layers before the first one with experts
   RouterKind router = RouterKind::kSoftmax;
   bool bias = false;  // added to the scores that rank experts, never to their weights
@@ -59,7 +59,7 @@ struct ExpertConfig {
 struct DecodeDefaults {
   enum class Schedule {
     kEvenSplit,       // a block's masks are spread evenly over its steps (LLaDA)
-    kEvenSplitBlock,  // a block's length is, whatever of it is masked (SDAR, LLaDA2)
+    kEvenSplitBlock,  // the same with the block's length, even if fewer are masked (SDAR, LLaDA2)
     kLinear,          // the float32 schedule of the A2D samplers
     kTimeGrid,        // equal strides in time (Dream)
     kEntropyKept,     // the share of highest entropy stays masked (RND1)
@@ -83,8 +83,8 @@ struct DecodeDefaults {
   bool block_seeds_next = false;  // a full block's last row gives the next one's first token
 };
 
-// The published settings of each cache for this model. LLaDA-8B's stand here, for families nobody
-// published any for.
+// The published settings of each cache for this model. The defaults are LLaDA-8B's, for families
+// without any.
 struct CacheDefaults {
   // SPA-Cache, Equation 5: the peak as a share of the depth, the ratios there and at both ends.
   double spa_peak_depth = 0.75;
@@ -145,7 +145,7 @@ extern const std::array<const char*, 4> kBudgetKeys;  // of spa_budget in GGUF m
 ModelConfig ConfigFromGguf(const GgufFile& file);
 ModelConfig ConfigFromFolder(const std::filesystem::path& folder);
 
-// Throws Error naming the number that makes no sense. `where` is the file, for the message.
+// Throws Error naming the number that is impossible. `where` is the file, for the message.
 void ValidateConfig(const ModelConfig& config, const std::string& where);
 
 }  // namespace spa

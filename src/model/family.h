@@ -1,4 +1,4 @@
-// A model family is one record: which files are its own, how they are read, what its tensors are
+// A model family is one record: which files belong to it, how they are read, what its tensors are
 // called, and everything its makers published about running it. docs/adding-a-family.md walks
 // through one. Nothing outside model/ asks for a family: the record fills a ModelConfig.
 #pragma once
@@ -42,7 +42,7 @@ struct Family {
   bool adds_bos = false;
 };
 
-// All of them, built in and added. The order matters to nobody.
+// All of them, built in and added, in no particular order.
 const std::vector<const Family*>& Families();
 // For programs that bring their own. Call before a model is opened; the record must stay.
 void AddFamily(const Family& family);

@@ -115,7 +115,7 @@ class Loader {
     return experts;
   }
 
-  // A value that is not a number would spread through all rows, and a router would choose nobody.
+  // A NaN would spread through all rows, and a router would choose no expert.
   void CheckNumbers(const Tensor& tensor) const {
     if (!AllNumbers(tensor)) {
       throw Error("{}: the tensor {} holds a value that is not a number", file_.where(),

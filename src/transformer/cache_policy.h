@@ -129,7 +129,7 @@ class CachePolicy {
 
   // Memory the policy object holds, beside what SequenceState keeps.
   virtual size_t bytes() const { return 0; }
-  // What that and the identifiers of a sequence of so many rows will take, at most.
+  // An upper bound of that and of the identifiers for a sequence of `num_rows`, known beforehand.
   virtual size_t BytesFor(const ModelConfig& /*config*/, size_t /*num_rows*/) const { return 0; }
 };
 
