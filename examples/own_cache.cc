@@ -1,4 +1,4 @@
-// A cache of one's own: everything when a block begins, then the block alone.
+// A custom cache: everything when a block begins, then the block alone.
 #include <cstdio>
 
 #include "spa/spa.h"

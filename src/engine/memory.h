@@ -18,7 +18,7 @@ struct MemoryNeed {
 // At most; known before anything is computed.
 MemoryNeed NeedOf(const Engine& engine, size_t prompt_tokens, const DecodeOptions& options,
                   const PreparedCache& cache);
-// The workspace of a step over so many rows of all generations together.
+// The workspace of a step over this many rows, summed over all generations.
 size_t WorkspaceBytes(const Engine& engine, size_t num_rows);
 // Both, of a generation alone.
 size_t TotalBytes(const Engine& engine, const MemoryNeed& need);

@@ -30,7 +30,7 @@ class JsonFields {
   void Only(const std::string& name, const std::vector<Json>& neutral);
   void Ignore(const std::string& name) { known_.insert(name); }
 
-  // What nobody asked for, so that a typing error cannot silently change a result.
+  // Fields that were never read, so that a typo cannot silently change a result.
   std::vector<std::string> Unknown() const;
   void RefuseUnknown() const;
 

@@ -73,7 +73,7 @@ class Mailbox {
     return std::exchange(events_, {});
   }
 
-  // Nobody will read any more: the generations end before their next step.
+  // The client is gone: its generations end before their next step.
   void Cancel() { cancelled_ = true; }
   bool cancelled() const { return cancelled_; }
 

@@ -47,7 +47,7 @@ struct SchedulerOptions {
 
 class Scheduler {
  public:
-  // Engine and metrics must outlive the scheduler; nobody else may run the engine meanwhile. Tasks
+  // Engine and metrics must outlive the scheduler; nothing else may run the engine meanwhile. Tasks
   // that ask for `cache` need not wait until it is prepared.
   Scheduler(Engine& engine, const SchedulerOptions& options, SharedCache cache, Metrics& metrics);
   ~Scheduler();
@@ -85,7 +85,7 @@ class Scheduler {
   // Both end the job and return false if it cannot be run. The first finds out what it needs.
   bool PrepareJob(Job& job);
   bool StartJob(Job& job);
-  // Ends jobs nobody waits for any more, or whose time is up.
+  // Ends jobs whose client is gone or whose time is up.
   void Sweep(std::deque<JobPtr>& waiting);
   bool ShouldEnd(Job& job);
   void Publish(Job& job);

@@ -68,7 +68,7 @@ Server::Server(Engine& engine, const ServerOptions& options, SharedCache cache)
     listener_.listen_after_bind();
     ended_ = true;
   });
-  // The library forgets to stop when it is told to before it listens.
+  // cpp-httplib ignores a stop that comes before it listens.
   while (!listener_.is_running() && !ended_) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -206,7 +206,7 @@ void Server::Complete(Route route, const Request& http, const std::string& body,
       Collect(request, *mailbox, out);
     }
   } catch (...) {
-    mailbox->Cancel();  // the other choices have nobody to go to
+    mailbox->Cancel();  // the other choices have no client
     throw;
   }
 }

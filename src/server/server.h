@@ -30,7 +30,7 @@ class Server {
 
   int port() const { return port_; }
 
-  // Finishes what runs, at most `grace` long, tells everybody else, and closes.
+  // Lets running requests finish for at most `grace`, fails the others, and closes.
   void Shutdown(std::chrono::milliseconds grace);
 
  private:

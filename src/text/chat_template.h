@@ -18,7 +18,7 @@ struct ChatMessage {
 
 enum class ChatFormat {
   kLlada,   // headers
-  kDream,   // ChatML; an assistant is announced if nobody gives a system message
+  kDream,   // ChatML; a default system message is added if none is given
   kQwen2,   // ChatML; Qwen2.5's own system message
   kQwen3,   // ChatML without one, and an empty <think> block before the answer
   kChatMl,  // ChatML and nothing else (SDAR)

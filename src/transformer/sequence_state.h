@@ -42,7 +42,7 @@ class SequenceState {
   Mat<float>& identifiers(size_t layer) { return identifiers_[layer]; }
   Mat<float>& x() { return x_; }
   size_t cache_bytes() const;
-  // The most that will be for a sequence of so many rows: known before it begins.
+  // An upper bound of that for a sequence of `num_rows`, known before it begins.
   static size_t BytesFor(const ModelConfig& config, size_t num_rows, KvType kv_type,
                          const CachePolicy& policy);
 

@@ -41,10 +41,10 @@ class Transformer {
   // Also fills in the part of StepInput that the transformer sets.
   void Step(std::span<SequenceStep> batch, const LogitSink& sink);
 
-  // What a step over so many rows, of all its sequences together, works in, at most: kept for the
-  // next step.
+  // An upper bound of the workspace of a step over `num_rows` rows, summed over its sequences. It is
+  // kept for the next step.
   static size_t WorkspaceBytes(const ModelConfig& config, size_t num_rows);
-  // Gives that memory back; the next step takes what it needs.
+  // Frees that memory; the next step allocates what it needs.
   void ReleaseWorkspace();
 
   const ModelConfig& config() const { return config_; }

@@ -129,7 +129,7 @@ TEST(TokenSampler, NeitherTheMaskNorPaddingIsEverChosen) {
   }
 }
 
-// A filter that would keep the mask alone keeps the best of the others, and nobody is sure of it.
+// A filter that would keep only the mask keeps the best of the others, with no confidence in it.
 TEST(TokenSampler, AFilterNeverLeavesTheMaskAlone) {
   const std::vector<float> logits = {0.0f, 1.0f, 2.0f, 9.0f};
   DecodeVocabulary vocabulary = Vocabulary(4);

@@ -1,5 +1,5 @@
 // A running server is sent any bytes, as a whole request or as the body of a proper one, and must
-// stay up: whoever asks for its health afterwards is answered.
+// stay up: a health check afterwards is answered.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>

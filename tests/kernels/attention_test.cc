@@ -188,7 +188,7 @@ TEST_P(AttentionTest, SeesWhatItIsShownOnly) {
   }
 }
 
-// Rows that one query does not see hold NaN, be they seen by the queries beside it or by nobody.
+// Rows that a query does not see hold NaN, whether or not the queries beside it see them.
 TEST_P(AttentionTest, UnseenRowsMayHoldAnything) {
   ThreadPool one(1), two(2);
   const size_t num_heads = 4, num_kv_heads = 2, head_dim = 32, num_keys = 197, num_rows = 23;

@@ -297,7 +297,7 @@ TEST(D2Cache, ChoosesSurePositionsLastSettledAndAttendedRows) {
   RowSet rows = run.Step({5, 6})[0];
   EXPECT_TRUE(rows.Includes(Rows({4, 5, 6, 7})));
   EXPECT_EQ(rows.size(), 5u);
-  // One open position is left in the block; 8 and 9 follow, of which nobody has read logits.
+  // One open position is left in the block; 8 and 9 follow, whose logits were never read.
   rows = run.Step({7})[0];
   EXPECT_TRUE(rows.Includes(Rows({5, 6, 7, 8, 9})));
   EXPECT_EQ(rows.size(), 6u);
