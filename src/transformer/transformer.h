@@ -41,8 +41,8 @@ class Transformer {
   // Also fills in the part of StepInput that the transformer sets.
   void Step(std::span<SequenceStep> batch, const LogitSink& sink);
 
-  // An upper bound of the workspace of a step over `num_rows` rows, summed over its sequences. It is
-  // kept for the next step.
+  // An upper bound of the workspace of a step over `num_rows` rows, summed over its sequences. It
+  // is kept for the next step.
   static size_t WorkspaceBytes(const ModelConfig& config, size_t num_rows);
   // Frees that memory; the next step allocates what it needs.
   void ReleaseWorkspace();
