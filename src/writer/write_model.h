@@ -1,5 +1,5 @@
 // Models written as GGUF: converted from Hugging Face folders, re-encoded in another type, or made
-// of random weights in a true shape for speed work. The files load in llama.cpp as well.
+// of random weights with real dimensions, for benchmarking. Tensors have llama.cpp's names.
 #pragma once
 
 #include <cstdint>

@@ -84,7 +84,7 @@ TEST(PublicApi, ErrorsAreValues) {
   EXPECT_FALSE(model->Logits({100000000}));
 }
 
-// Fast-dLLM's dual cache, written outside.
+// Fast-dLLM's dual cache, written against the public interface.
 struct Dual {
   std::vector<uint32_t> rows;
   static int Begin(void* state, const spa_step* step, spa_rows* out) {
@@ -119,7 +119,7 @@ TEST(PublicApi, ACacheOfOnesOwnIsTheBuiltInOne) {
   EXPECT_EQ(own->ids, built_in->ids);
   EXPECT_EQ(own->rows_fraction, built_in->rows_fraction);
 
-  // Rows that are not there, a callback that gives up, a struct of another size: told, not run.
+  // Missing rows, a callback that gives up, a struct of the wrong size: reported, not run.
   policy.plan_layer = [](void*, const spa_layer*, spa_rows* out) {
     static const uint32_t kFar[] = {1000000};
     *out = {kFar, 1};

@@ -120,7 +120,7 @@ TEST(Golden, GuidanceIsTheReferencesFormula) {
   EXPECT_EQ(model.Start(prompt, options, model.Policy("none"))->num_states(), 1u);
 }
 
-// With its full budget a cache changes nothing under guidance either.
+// A cache with its full budget changes nothing under guidance either.
 TEST(Golden, GuidanceWithAFullBudgetIsGuidanceWithoutACache) {
   TestModel model(kModel);
   const std::vector<TokenId> prompt =

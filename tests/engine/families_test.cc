@@ -93,7 +93,7 @@ TEST_P(FamilyLogits, MatchTheMakers) {
                    model.string() + ": " + forward["name"].get<std::string>());
     }
   }
-  // What the folder says and what the conversion says of the model is the same.
+  // The folder and its conversion describe the same model.
   const ModelConfig a = ModelFile::Open(models[0]).config(),
                     b = ModelFile::Open(converted).config();
   EXPECT_EQ(a.family, b.family);
@@ -158,7 +158,7 @@ TEST(DamagedExperts, AreRefusedInOneLine) {
     EXPECT_NE(message.find(tensor), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
-  // An expert less than the config says.
+  // One expert fewer than the config says.
   const std::string message = LoadError(DamagedCopy("rnd1", [](std::string& bytes) {
     const std::string name = "model.layers.0.mlp.experts.7.down_proj.weight";
     bytes.replace(bytes.find(name), name.size(), "model.layers.0.mlp.experts.8.down_proj.weight");

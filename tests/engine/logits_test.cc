@@ -61,8 +61,8 @@ Difference Compare(const std::string& model, const std::string& golden,
 }
 
 // Activations are rounded to 8 bits where llama.cpp rounds them. A sum that differs in its last bit
-// now and then falls to the other side, which later layers amplify: equal results to 1e-6 or near
-// ones, but never as far apart as without that rounding (4e-2 for this Q6_K model).
+// sometimes rounds the other way, and later layers amplify that: results agree to 1e-6 or are near,
+// but never as far apart as without that rounding (4e-2 for this Q6_K model).
 constexpr double kQuantisedRms = 3e-2;
 
 TEST(Logits, QuantisedModelsMatchLlamaCpp) {

@@ -1,4 +1,4 @@
-// What a generation is said to need, against what it takes.
+// The memory a generation is said to need, against what it takes.
 #include "engine/memory.h"
 
 #include <gtest/gtest.h>

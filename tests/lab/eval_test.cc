@@ -238,7 +238,7 @@ TEST_F(EvalTest, ResumedRunRepeatsNothing) {
   EXPECT_EQ(Read(options.samples), records);
   EXPECT_EQ(second.total.correct, first.total.correct);
   EXPECT_DOUBLE_EQ(second.total.tokens_per_second, first.total.tokens_per_second);
-  // A longer run goes on from the shorter one.
+  // A longer run resumes from the shorter one.
   options.limit = 0;
   const EvalResult third = Evaluate(engine, options);
   EXPECT_EQ(third.resumed, 2u);
@@ -260,7 +260,7 @@ TEST_F(EvalTest, ResumedRunRepeatsNothing) {
   }
 }
 
-// What questions begin with is computed once, and which of them run together changes nothing.
+// A shared prefix is computed once, and batching changes nothing.
 TEST_F(EvalTest, AWarmStartComputesSharedExamplesOnce) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
   EvalOptions options;

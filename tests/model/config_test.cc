@@ -1,4 +1,4 @@
-// Configurations as the published models write them, and files that make no sense.
+// Configurations as the published models write them, and files with impossible values.
 #include "model/config.h"
 
 #include <gtest/gtest.h>

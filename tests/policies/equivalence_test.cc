@@ -92,7 +92,7 @@ TEST(Equivalence, SpaWithAFullBudgetRecomputesItsScopeBitForBit) {
   const std::pair<const char*, Scope> scopes[] = {
       {"scope=gen", Scope::kGen}, {"scope=all", Scope::kAll}, {"scope=reach", Scope::kReach}};
   for (const auto& [name, scope] : scopes) {
-    // A canvas that goes on after the block tells `gen` and `reach` apart.
+    // A canvas that continues after the block distinguishes `gen` from `reach`.
     const auto exact = LogitsOfSteps(
         model, [&] { return std::make_unique<WholeScope>(scope); }, 8);
     for (const char* variant :

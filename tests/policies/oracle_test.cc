@@ -1,5 +1,5 @@
-// The caches against the answers of their authors' own programs, token for token. How the files
-// were made is told in docs/caches.md.
+// The caches against the answers of their authors' own programs, token for token. docs/caches.md
+// says how the files were made.
 #include <gtest/gtest.h>
 
 #include <fstream>

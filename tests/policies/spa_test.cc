@@ -394,8 +394,8 @@ TEST(SpaPolicy, AWarmStartSkipsThePromptAndASameSequenceStaysExact) {
   EXPECT_FALSE(other->state().AdoptPrefix(cold->state(), prompt.size(), model.pool));
 }
 
-// What a conversation goes on from: the donor has settled its answer, but never computed the tokens
-// of its last step. Keys of the first layer depend on their own token alone, so none may be stale.
+// As in a conversation: the donor has settled its answer, but never computed the tokens of its last
+// step. Keys of the first layer depend on their own token alone, so none may be stale.
 TEST(SpaPolicy, AWarmStartComputesWhatTheDonorOnlySettled) {
   TestModel model(kModel);
   const std::vector<TokenId> prompt(20, 300);

@@ -145,7 +145,7 @@ TEST(Api, IgnoresUnknownFieldsOnlyWhenToldTo) {
   EXPECT_EQ(ErrorFor(body, Route::kCompletion)["status"], 400);
   const ApiRequest request = Parse(body, Route::kCompletion, {.lenient = true});
   EXPECT_EQ(request.ignored, (std::vector<std::string>{"often", "guided_regex", "zz"}));
-  // What it knows it still takes only as it can do it.
+  // Known fields are still refused if their value is not supported.
   EXPECT_EQ(
       ErrorFor(R"({"prompt":"x","min_p":0.5})", Route::kCompletion, {.lenient = true})["param"],
       "min_p");

@@ -1,4 +1,4 @@
-// Rows that are hidden do not exist, and a canvas may grow: for every cache.
+// Hidden rows have no effect, and a canvas may grow, under every cache.
 #include <gtest/gtest.h>
 
 #include "tests/test_model.h"
@@ -73,7 +73,7 @@ TEST(VisibleRows, ACanvasThatGrowsIsExactWithAFullBudget) {
     EXPECT_EQ(LogitsOfRun(model, model.Policy(cache.name, Words(cache.full_options)), 64, lengths),
               exact)
         << cache.name;
-    // With its own budget it goes on, too: rows that become visible are computed.
+    // With its default budget, too, rows that become visible are computed.
     EXPECT_EQ(LogitsOfRun(model, model.Policy(cache.name), 64, lengths).size(), exact.size());
   }
 }

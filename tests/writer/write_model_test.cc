@@ -1,4 +1,4 @@
-// Models written by convert, quantize and synth load again and mean the same.
+// Models written by convert, quantize and synth load again and compute the same.
 #include "writer/write_model.h"
 
 #include <gtest/gtest.h>
