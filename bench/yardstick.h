@@ -1,11 +1,15 @@
-// The machine's limits, measured once per process and thread count, and counters that compare with
-// them. Best-of-several and ratios are what survives on a shared machine.
+// The machine's limits, measured once per process, and counters that compare with them.
+// Best-of-several and ratios are what survives on a shared machine. On a crowded one set
+// SPA_BENCH_THREADS=1: a single thread is timed by the processor time it got.
 #pragma once
 
 #include <benchmark/benchmark.h>
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 #include "base/matrix.h"
 #include "base/thread_pool.h"
@@ -14,8 +18,18 @@
 namespace spa {
 
 inline ThreadPool& BenchPool() {
-  static ThreadPool pool;
+  const char* threads = std::getenv("SPA_BENCH_THREADS");
+  static ThreadPool pool(threads == nullptr ? 0 : std::strtoul(threads, nullptr, 10));
   return pool;
+}
+
+inline double Seconds() {
+  if (BenchPool().num_threads() == 1) {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 inline double FmaPeak() {
@@ -35,10 +49,9 @@ void RunAndCompare(benchmark::State& state, double operations, double bytes, con
   FmaPeak();
   double best = 1e30;
   for (auto _ : state) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = Seconds();
     fn();
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    best = std::min(best, elapsed.count());
+    best = std::min(best, Seconds() - start);
   }
   if (operations > 0) {
     state.counters["gops"] = operations / best * 1e-9;
