@@ -95,7 +95,7 @@ void AddSynth(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   flags->type = "Q4_0";
   Command command =
-      line.Add("synth", "Write a model of a true shape with random weights, for speed work");
+      line.Add("synth", "Write a random-weight model with real dimensions, for benchmarking");
   command.Add("out", flags->out, "GGUF file to write").Required();
   command.Add("--shape", flags->shape,
               "A published model's shape (default llada-8b; a wrong name lists all)");

@@ -68,13 +68,13 @@ std::vector<CompareEntry> AblationEntries(Engine& engine, const CacheSpec& base)
   return entries;
 }
 
-Agreement CountAgreement(std::span<const TokenId> vanilla, std::span<const TokenId> other,
+Agreement CountAgreement(std::span<const TokenId> exact, std::span<const TokenId> other,
                          std::span<const TokenId> stop_ids) {
   Agreement agreement;
-  for (size_t i = 0; i < vanilla.size(); ++i) {
+  for (size_t i = 0; i < exact.size(); ++i) {
     ++agreement.total;
-    if (i < other.size() && other[i] == vanilla[i]) ++agreement.equal;
-    if (std::ranges::find(stop_ids, vanilla[i]) != stop_ids.end()) break;
+    if (i < other.size() && other[i] == exact[i]) ++agreement.equal;
+    if (std::ranges::find(stop_ids, exact[i]) != stop_ids.end()) break;
   }
   return agreement;
 }

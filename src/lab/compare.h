@@ -66,7 +66,7 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
 struct Agreement {
   size_t equal = 0, total = 0;
 };
-Agreement CountAgreement(std::span<const TokenId> vanilla, std::span<const TokenId> other,
+Agreement CountAgreement(std::span<const TokenId> exact, std::span<const TokenId> other,
                          std::span<const TokenId> stop_ids);
 
 // One HTML page with plots of quality against speed.

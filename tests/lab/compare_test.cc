@@ -21,17 +21,17 @@ TEST(CacheSpecs, CarryTheirOptions) {
 }
 
 TEST(Agreement, CountsUpToVanillasEnd) {
-  const std::vector<TokenId> vanilla = {5, 6, 7, 9, 1, 1, 1}, stop = {9};
+  const std::vector<TokenId> exact = {5, 6, 7, 9, 1, 1, 1}, stop = {9};
   const auto count = [&](const std::vector<TokenId>& other) {
-    const Agreement a = CountAgreement(vanilla, other, stop);
+    const Agreement a = CountAgreement(exact, other, stop);
     EXPECT_EQ(a.total, 4u);
     return a.equal;
   };
-  EXPECT_EQ(count(vanilla), 4u);
+  EXPECT_EQ(count(exact), 4u);
   EXPECT_EQ(count({5, 6, 7, 9, 2, 2, 2}), 4u);  // what follows the end does not count
   EXPECT_EQ(count({5, 0, 7, 0, 1, 1, 1}), 2u);
   EXPECT_EQ(count({5}), 1u);
-  EXPECT_EQ(CountAgreement(vanilla, vanilla, {}).total, vanilla.size());  // never ended
+  EXPECT_EQ(CountAgreement(exact, exact, {}).total, exact.size());  // never ended
 }
 
 TEST(CompareCaches, VanillaAgreesWithItselfAndAllCachesGetARow) {
