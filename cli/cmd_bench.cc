@@ -359,7 +359,7 @@ void AddBench(CommandLine& line) {
   command.Add("--kernels", flags->kernels,
               "Rate of each kernel beside the FMA peak and the read bandwidth");
   command.Add("--shape", flags->shape,
-              "Random weights in this shape instead of a model: llada-8b, dream-7b");
+              "Random weights in a published shape (as for synth) instead of a model");
   command.Add("--layers", flags->layers, "Layers of the shape (default 4)").Positive();
   command.Add("--type", flags->type, "Type of the shape's matrices (default Q4_0)");
   command.Add("--caches", flags->caches,

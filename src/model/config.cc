@@ -88,6 +88,17 @@ class MaskId {
   std::optional<TokenId> id_;
 };
 
+// What a folder is called. The download cache of the Hugging Face tools keeps a model under
+// models--MAKER--NAME/snapshots/REVISION.
+std::string FolderName(const std::filesystem::path& folder) {
+  const std::filesystem::path path = std::filesystem::absolute(folder).lexically_normal();
+  const std::filesystem::path last = path.has_filename() ? path : path.parent_path();
+  if (last.parent_path().filename() != "snapshots") return last.filename().string();
+  const std::string name = last.parent_path().parent_path().filename().string();
+  const size_t dashes = name.rfind("--");
+  return dashes == std::string::npos ? name : name.substr(dashes + 2);
+}
+
 void AddStopIds(const std::vector<TokenId>& ids, ModelConfig& config) {
   for (const TokenId id : ids) {
     if (std::ranges::find(config.stop_ids, id) == config.stop_ids.end()) {
@@ -237,7 +248,7 @@ ModelConfig ConfigFromFolder(const std::filesystem::path& folder) {
   const Family& family = FamilyOfFolder(json);
   ModelConfig config = family.base;
   config.family = family.name;
-  config.name = std::filesystem::absolute(folder).lexically_normal().filename().string();
+  config.name = FolderName(folder);
   if (config.name.empty()) config.name = family.name;
   config.eos_id = json.Token("eos_token_id");
   config.bos_id = json.Token("bos_token_id");

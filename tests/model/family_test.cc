@@ -146,6 +146,20 @@ TEST(Family, TheMaskComesFromTheTokenizerAndMustAgreeWithTheConfig) {
   EXPECT_NE(Refusal([&] { ConfigFromFolder(folder); }), "");  // one text, two ids
 }
 
+TEST(Family, NamesTellVariantsApartAlsoInADownloadCache) {
+  const std::string llada2 = Llada2("");
+  for (const auto& [name, edits] :
+       std::initializer_list<std::pair<const char*, bool>>{
+           {"LLaDA2.0-mini", false}, {"LLaDA2.1-mini", true},
+           {"models--inclusionAI--LLaDA2.1-mini/snapshots/0123abcd", true}}) {
+    const auto folder = Folder() / name;
+    std::filesystem::create_directories(folder);
+    Write(folder / "config.json", llada2);
+    EXPECT_EQ(ConfigFromFolder(folder).decode.edit_threshold.has_value(), edits) << name;
+    EXPECT_EQ(ConfigFromFolder(folder.string() + "/").name.substr(0, 7), "LLaDA2.") << name;
+  }
+}
+
 TEST(Family, EndTokensOfAllFilesAreCollected) {
   const auto folder = Folder();
   Write(folder / "config.json",
