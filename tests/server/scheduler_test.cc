@@ -247,7 +247,9 @@ TEST(Scheduler, AFailureEndsTheRequestsOfItsStepAndNothingElse) {
                     std::make_shared<PreparedCache>(PreparedCache{spec, make, "failing"}));
     const auto ask = [&] { return Collect(*running.Submit({Task("not True is")}), 1).at(0).text; };
     before = ask();
-    GenerationTask failing = LongTask(), beside = LongTask();
+    GenerationTask failing = Task("True is");
+    failing.decode.early_stop = false;  // still there in its third step
+    const GenerationTask beside = failing;
     failing.cache = spec;
     // Both are queued before the first step, so that they run side by side.
     const auto outcomes = Collect(*running.Submit({beside, failing}), 2);

@@ -27,7 +27,7 @@ inline std::string ChatBody(const std::string& question, Json more = Json::objec
 
 inline httplib::Client Connect(const Server& server) {
   httplib::Client client("127.0.0.1", server.port());
-  client.set_read_timeout(60);
+  client.set_read_timeout(600);  // a hang, not a slow machine
   return client;
 }
 
