@@ -1,5 +1,5 @@
 # `make deps` installs what is missing; everything else uses what is there.
-.PHONY: build demo test install package lint format fuzz sanitize deps clean
+.PHONY: build demo test install package lint check-format format fuzz sanitize deps clean
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2> /dev/null || echo 2)
@@ -34,8 +34,10 @@ install:
 package: build
 	@cd build/release && cpack -G DEB && cpack -G TGZ
 
-lint:
+check-format:
 	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) --dry-run --Werror
+
+lint: check-format
 	@cmake --preset lint > /dev/null
 	@$(RUN_CLANG_TIDY) -quiet -j $(JOBS) -p build/lint "$(CURDIR)/(src|cli)/.*"
 
@@ -54,7 +56,7 @@ sanitize:
 	  cmake --preset $$preset > /dev/null && cmake --build --preset $$preset && \
 	  ctest --preset $$preset --parallel $(JOBS) --label-exclude install || exit 1; done
 
-# What else there is to install: DEPS="build test lint fuzz web".
+# What else there is to install: DEPS="build test format lint fuzz web".
 deps:
 	@scripts/install_packages.sh $(DEPS)
 

@@ -20,7 +20,7 @@ table='
   build  libedit       libedit-dev          libedit-devel       libedit        libedit
   build  libutf8proc   libutf8proc-dev      utf8proc-devel      libutf8proc    utf8proc
   test   GTest         libgtest-dev         gtest-devel         gtest          googletest
-  lint   clang-format  clang-format-14      clang-tools-extra   clang          clang-format
+  format clang-format  clang-format-14      clang-tools-extra   clang          clang-format
   lint   clang-tidy    clang-tidy-14        clang-tools-extra   clang          llvm
   fuzz   clang++       clang                clang               clang          llvm
   fuzz   libFuzzer     libclang-rt-14-dev   compiler-rt         compiler-rt    llvm

@@ -148,9 +148,9 @@ TEST(Family, TheMaskComesFromTheTokenizerAndMustAgreeWithTheConfig) {
 
 TEST(Family, NamesTellVariantsApartAlsoInADownloadCache) {
   const std::string llada2 = Llada2("");
-  for (const auto& [name, edits] :
-       std::initializer_list<std::pair<const char*, bool>>{
-           {"LLaDA2.0-mini", false}, {"LLaDA2.1-mini", true},
+  for (const auto& [name, edits] : std::initializer_list<std::pair<const char*, bool>>{
+           {"LLaDA2.0-mini", false},
+           {"LLaDA2.1-mini", true},
            {"models--inclusionAI--LLaDA2.1-mini/snapshots/0123abcd", true}}) {
     const auto folder = Folder() / name;
     std::filesystem::create_directories(folder);
