@@ -248,7 +248,7 @@ TEST(Scheduler, AFailureEndsTheRequestsOfItsStepAndNothingElse) {
     const auto ask = [&] { return Collect(*running.Submit({Task("not True is")}), 1).at(0).text; };
     before = ask();
     GenerationTask failing = Task("True is");
-    failing.decode.early_stop = false;  // still there in its third step
+    failing.decode.stop = Stop::kNever;  // still there in its third step
     const GenerationTask beside = failing;
     failing.cache = spec;
     // Both are queued before the first step, so that they run side by side.
