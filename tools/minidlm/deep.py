@@ -81,26 +81,55 @@ def prepare(out, family, init):
     tokenizer.write(path, family, vocab, merges)
 
 
+ROLES = {"<|endoftext|>": "<|endoftext|>", "<|im_start|>": "<|start_header_id|>", "<|im_end|>": "<|eot_id|>",
+         "<|mask|>": "<|mdm_mask|>"}
+
+
+@torch.no_grad()
+def plant_shift(blk, theta):
+    """The last layer of a Dream model that starts from a LLaDA model: every row takes the state of the row to its right.
+
+    Biases on Q and K make attention at a fixed offset; the output outweighs the row's own state."""
+    hd, d = blk.hd, blk.wv.shape[1]
+    half = hd // 2
+    freq = theta ** (-torch.arange(half).double() / half)
+    for p in (blk.wq, blk.wk, blk.wo, blk.down, blk.bq, blk.bk, blk.bv):
+        p.zero_()
+    for h in range(blk.c["n_heads"]):
+        for j in range(4):
+            blk.bq[h * hd + j] = 12 * float(freq[j].cos())
+            blk.bq[h * hd + j + half] = 12 * float(freq[j].sin())
+            blk.bk[h * hd + j] = 12
+    blk.wv.copy_(torch.eye(d))
+    blk.wo.copy_(1000 * torch.eye(d))
+
+
 @torch.no_grad()
 def deepen(model, tok, init):
     old, special, _ = source(init)
-    d = model.c["d_model"]
+    shift = model.c["family"] == "dream" and "<|im_start|>" not in special      # a LLaDA model becomes a Dream model
     depth = 1 + max(int(n.split(".")[1]) for n in old if n.startswith("blocks"))
     k = min(special.values())
     for name in ("wte", "head"):
         p = getattr(model, name)
         p.copy_(old[name][:k].mean(0) + torch.randn(p.shape) * old[name][:k].std(0) * (name == "wte"))
         p[:k] = old[name][:k]
-        for s, i in special.items():
-            p[tok.special[s]] = old[name][i]
+        for s, i in tok.special.items():
+            p[i] = old[name][special[ROLES[s] if shift else s]]
     model.norm.copy_(old["norm"])
-    layers = len(model.blocks)
+    layers = len(model.blocks) - shift
     for i, blk in enumerate(model.blocks):
+        if i == layers:
+            plant_shift(blk, model.c["rope_theta"])
+            continue
         j = i * depth // layers
         if i and (i - 1) * depth // layers == j:             # a new layer
             blk.wo.zero_(), blk.down.zero_()
             continue
         for n, p in blk.named_parameters():
+            if f"blocks.{j}.{n}" not in old:
+                p.zero_()                                    # the biases of Dream
+                continue
             o = old[f"blocks.{j}.{n}"]
             if n == "down":
                 p.zero_()
