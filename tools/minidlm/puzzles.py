@@ -109,17 +109,18 @@ def sudoku_six(rng, size=1.0):
 
 # ----------------------------------------------------------------------------- addition
 def addition(rng, size=1.0):
-    """The most significant digit comes first, so it depends on every digit behind it; runs of nines are common."""
-    n = rng.randint(2, max(3, round(12 * size)))
+    """The most significant digit comes first, so it depends on every digit behind it; runs of nines are common.
+
+    All numbers have the same width: a digit then finds its partners at a fixed distance."""
+    n, width = rng.randint(2, max(3, round(12 * size))), 13
     a, b = [], []
     for _ in range(n):
         x = rng.randint(0, 9)
         a.append(x)
         b.append(9 - x if rng.random() < 0.25 else rng.randint(0, 9))
-    a, b = [0] + a, [0] + b
     value = lambda d: int("".join(map(str, d)))
-    text = lambda v: str(v).zfill(n + 1)
-    return (f"Add: {text(value(a))} + {text(value(b))} =", "Answer: " + text(value(a) + value(b)))
+    text = lambda v: str(v).zfill(width)
+    return f"Add: {text(value(a))} + {text(value(b))} =", "Answer: " + text(value(a) + value(b))
 
 
 # -------------------------------------------------------------------- graphs of letters
