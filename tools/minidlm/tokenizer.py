@@ -106,7 +106,10 @@ def train_bpe(vocab_size, n_samples=24000, seed=7):
 
 def build(path, family, vocab_size=1274):
     """vocab_size leaves out the special tokens, which follow."""
-    vocab, merges = train_bpe(vocab_size)
+    write(path, family, *train_bpe(vocab_size))
+
+
+def write(path, family, vocab, merges):
     added = [{"id": len(vocab) + i, "content": t, "single_word": False, "lstrip": False, "rstrip": False,
               "normalized": False, "special": True} for i, t in enumerate(FAMILY[family]["specials"])]
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}

@@ -39,6 +39,9 @@ def options(argv=None):
     ap.add_argument("--weights", default="", help="task=weight,... changes how often a task is drawn")
     ap.add_argument("--save-every", type=float, default=40, help="seconds")
     ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--layers", type=int, default=12, help="of a deep model (deep.py)")
+    ap.add_argument("--hidden", type=int, default=384, help="FFN units of a deep model")
+    ap.add_argument("--warm", type=float, default=50, help="steps in which the rates rise")
     return ap.parse_args(argv)
 
 
@@ -143,7 +146,7 @@ def gradients(model, tok, data, progress, a, stat):
         ((ce * w).sum() / (a.batch * 10)).backward()
         seen += ids.numel()
         with torch.no_grad():
-            full = w == 1 if mask is not None else w > 1     # the log shows the dense examples
+            full = w == 1 if mask is not None or a.data == "deep" else w > 1     # what the log shows
             t = task[:, None].expand_as(ids)[hide][full]
             stat[:, 0].index_add_(0, t, ce[full].detach())
             stat[:, 1].index_add_(0, t, torch.ones(len(t)))
@@ -199,10 +202,15 @@ class Optimizer:
             self.params[n].sub_(update, alpha=adam_lr)
 
 
+def deep():
+    import deep as module                                    # it builds on this module
+    return module
+
+
 def work(rank, a, model, opt, stat, shared, barrier):
     torch.set_num_threads(1)
     tok = Tokenizer(os.path.join(a.out, "tokenizer.json"), a.family)
-    data = Data(tok, a, a.seed * 1000003 + int(shared[0]) * 101 + rank)
+    data = (deep().Data if a.data == "deep" else Data)(tok, a, a.seed * 1000003 + int(shared[0]) * 101 + rank)
     torch.manual_seed(a.seed * 7 + int(shared[0]) * 13 + rank)
     while True:
         barrier.wait()                                       # weights and shared[] are settled
@@ -215,7 +223,7 @@ def work(rank, a, model, opt, stat, shared, barrier):
         for n, p in model.named_parameters():
             opt.grads[rank][n].copy_(p.grad)
         barrier.wait()
-        warm = min(1.0, (step + 1) / 50)
+        warm = min(1.0, (step + 1) / a.warm)
         rate = warm * min(1.0, max(0.0, (1 - progress) / a.decay) + 0.002)
         opt.step(rank, step + 1, a.lr * rate, a.adam_lr * rate, min(0.95, 0.85 + step / 3000))
         barrier.wait()
@@ -281,9 +289,12 @@ def grow_dream(model, tok, path):
                 blk.wo[c:c + hd, h * hd:(h + 1) * hd] = gain * torch.eye(hd)
 
 
-def main(argv=None):
+def main(argv=None, data="mini"):
     a = options(argv)
+    a.data = data
     os.makedirs(a.out, exist_ok=True)
+    if data == "deep":
+        deep().prepare(a.out, a.family, a.init)
     tokfile, ckpt = os.path.join(a.out, "tokenizer.json"), os.path.join(a.out, "ckpt.pt")
     if not os.path.exists(tokfile):
         build(tokfile + ".tmp", a.family)
@@ -291,8 +302,11 @@ def main(argv=None):
     tok = Tokenizer(tokfile, a.family)
     torch.set_num_threads(1)
     torch.manual_seed(a.seed)
-    model = MiniDLM(SHAPE[a.family], tok.size)
-    if not a.init:
+    model = MiniDLM(deep().shape(a.family, a.layers, a.hidden) if data == "deep" else SHAPE[a.family], tok.size)
+    if data == "deep":
+        if not os.path.exists(ckpt):
+            deep().deepen(model, tok, a.init)
+    elif not a.init:
         plant_copying(model, tok.mask)
     else:
         grow_dream(model, tok, a.init)
@@ -310,7 +324,7 @@ def main(argv=None):
             opt.v[n].copy_(s["v"][n])
         print("resumed at", step, flush=True)
     print("parameters", sum(p.numel() for p in model.parameters()), flush=True)
-    names = list(WEIGHT)
+    names = list(deep().WEIGHT if data == "deep" else WEIGHT)
     shared = torch.zeros(4 + a.workers, dtype=torch.float64).share_memory_()    # step, progress, stop, -, tokens...
     stat = torch.zeros(a.workers, len(names), 3).share_memory_()
     shared[0] = step
@@ -346,7 +360,7 @@ def main(argv=None):
                 ema[n].lerp_(v, 1 - k)
         shared[0], shared[1] = step, progress()
         shared[2] = 1.0 if progress() >= 1 else 0.0
-        if step % 50 == 0:
+        if step % (50 if data == "mini" else 25) == 0:
             s = stat.sum(0)
             stat.zero_()
             text = "  ".join(f"{n[:8]} {s[i, 0] / max(s[i, 1], 1):.3f} {100 * s[i, 2] / max(s[i, 1], 1):.1f}%"
