@@ -162,7 +162,7 @@ std::string DidYouMean(std::string_view name, std::span<const std::string> names
       best = &candidate;
     }
   }
-  return best == nullptr ? "" : fmt::format(", did you mean '{}'?", *best);
+  return best == nullptr ? "" : fmt::format(" (did you mean '{}'?)", *best);
 }
 
 }  // namespace spa

@@ -51,7 +51,7 @@ OptionValue ParseOption(const OptionInfo& info, std::string_view text, std::stri
 // The option of that name or alias ('_' and '-' are the same), or nullptr.
 const OptionInfo* FindOption(std::span<const OptionInfo> table, std::string_view name);
 
-// ", did you mean 'x'?" for the nearest of `names`, or "" if none is near.
+// " (did you mean 'x'?)" for the nearest of `names`, or "" if none is near.
 std::string DidYouMean(std::string_view name, std::span<const std::string> names);
 
 }  // namespace spa
