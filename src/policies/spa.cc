@@ -33,6 +33,7 @@ Keeps SpaPolicy::keeps() const {
 
 RowSet SpaPolicy::BeginStep(const StepInput& step) {
   step_ = step.step;
+  confidence_.resize(step.num_rows(), 0.0f);
   const auto due = [&](size_t every) { return every > 0 && step_ % every == 0; };
   const bool full = step_ <= options_.warmup || due(options_.refresh_prompt);
   refresh_ = full || due(options_.refresh_gen) ||
@@ -75,11 +76,8 @@ std::optional<RowSet> SpaPolicy::AfterAttention(const AttentionView& view) {
 }
 
 void SpaPolicy::EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) {
-  confidence_.clear();
-  for (size_t i = 0; i < positions.size(); ++i) {
-    if (confidence_.size() <= positions[i]) confidence_.resize(positions[i] + 1, 0.0f);
-    confidence_[positions[i]] = confidence[i];
-  }
+  std::ranges::fill(confidence_, 0.0f);
+  for (size_t i = 0; i < positions.size(); ++i) confidence_[positions[i]] = confidence[i];
 }
 
 bool SpaPolicy::ByAttention(size_t layer) const {
@@ -244,6 +242,8 @@ size_t SpaPolicy::bytes() const {
 size_t SpaPolicy::BytesFor(const ModelConfig& config, size_t num_rows) const {
   size_t bytes = num_rows * sizeof(float);
   for (size_t layer = 0; layer < config.num_layers; ++layer) {
+    // Where only the rows that are read run, nothing is chosen after attention.
+    if (layer + 1 == config.num_layers && options_.focus && ByAttention(layer)) break;
     bytes += num_rows * (IdentifierWidth(config, layer) * sizeof(float) + sizeof(uint32_t));
   }
   return bytes;
