@@ -14,6 +14,11 @@ size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * u
 
 }  // namespace
 
+size_t CanvasEnd(size_t prompt_length, const DecodeOptions& options) {
+  const size_t end = prompt_length + options.gen_length;
+  return options.blocks_from_start ? RoundUp(end, options.block_length) : end;
+}
+
 Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
                  const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix)
     : options_(options),
@@ -23,8 +28,7 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
       ids_(std::move(prompt)) {
   SPA_CHECK(prompt_length_ > 0);
   const size_t block = options_.block_length;
-  canvas_end_ = prompt_length_ + options_.gen_length;
-  if (options_.blocks_from_start) canvas_end_ = RoundUp(canvas_end_, block);
+  canvas_end_ = CanvasEnd(prompt_length_, options_);
   ids_.resize(canvas_end_, vocabulary_.mask_id);
   masked_.assign(ids_.size(), 0);
   std::fill(masked_.begin() + static_cast<ptrdiff_t>(prompt_length_), masked_.end(), 1);
@@ -153,10 +157,10 @@ const StepInput& Decoder::Begin() {
   SPA_CHECK(!done_);
   positions_.clear();
   checked_.clear();
+  const BlockRange part = seeding_ ? block_ : Part();
   if (seeding_) {
     positions_.push_back(static_cast<uint32_t>(block_.end));
   } else {
-    const BlockRange part = Part();
     for (size_t pos = part.begin; pos < part.end; ++pos) {
       if (masked_[pos]) positions_.push_back(static_cast<uint32_t>(pos));
     }
@@ -174,6 +178,8 @@ const StepInput& Decoder::Begin() {
             .prompt_length = prompt_length_,
             .block_begin = block_.begin,
             .block_end = block_.end,
+            .part_begin = part.begin,
+            .part_end = part.end,
             .step = forwards_,
             .step_in_block = block_forwards_,
             .shift = shift_,

@@ -19,6 +19,9 @@ struct BlockRange {
   size_t begin = 0, end = 0;
 };
 
+// The position after the canvas: blocks that are counted from the start are whole.
+size_t CanvasEnd(size_t prompt_length, const DecodeOptions& options);
+
 class Decoder {
  public:
   // The prompt has at least one token; options have been validated. A position is predicted by the

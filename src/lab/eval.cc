@@ -219,7 +219,8 @@ EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgre
         return GenerationRequest{.prompt = one.ids,
                                  .decode = options.decode,
                                  .cache = cache,
-                                 .warm_from = options.warm ? donor(one.set) : nullptr};
+                                 .warm_from = options.warm ? donor(one.set) : nullptr,
+                                 .prefixes = nullptr};
       },
       [&](size_t index, Generation& generation) {
         const Question& question = *open[index]->question;

@@ -30,6 +30,7 @@ struct AttentionPattern {
   size_t block_length = 0;  // B, of kBlocks
   BlockOrigin origin = BlockOrigin::kStart;
 
+  bool operator==(const AttentionPattern&) const = default;
   // The position after the last of `position`'s block.
   size_t BlockEnd(size_t position, size_t prompt_length) const {
     const size_t before = origin == BlockOrigin::kStart

@@ -69,16 +69,8 @@ bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPoo
       std::find(donor.tokens_.begin(), donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows),
                 kNeverRan) == donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows);
   if (!keeps_.warm_start || keeps_ != donor.keeps_ || !ran) return false;
-  const RowSet rows = RowSet::All(num_rows);
   for (size_t layer = 0; layer < kv_.size(); ++layer) {
-    const KvCache& from = donor.kv_[layer];
-    Mat<float> keys(num_rows, from.num_kv_heads() * from.head_dim()), values(num_rows, keys.cols());
-    for (size_t row = 0; row < num_rows; ++row) {
-      from.LoadKey(row, keys.Row(row));
-      from.LoadValue(row, values.Row(row));
-    }
-    kv_[layer].StoreKeys(rows, keys.View(), pool);
-    kv_[layer].StoreValues(rows, values.View(), pool);
+    kv_[layer].CopyRows(donor.kv_[layer], num_rows, pool);
   }
   for (auto part : {&SequenceState::kept_, &SequenceState::queries_, &SequenceState::inputs_,
                     &SequenceState::identifiers_}) {
@@ -88,6 +80,26 @@ bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPoo
   }
   std::copy_n(donor.tokens_.begin(), num_rows, tokens_.begin());
   return true;
+}
+
+void SequenceState::Shrink(size_t num_rows, ThreadPool& pool) {
+  for (KvCache& kv : kv_) {
+    KvCache rows(num_rows, kv.num_kv_heads(), kv.head_dim(), kv.type());
+    rows.CopyRows(kv, num_rows, pool);
+    kv = std::move(rows);
+  }
+  for (auto* part : {&kept_, &queries_, &inputs_, &identifiers_}) {
+    for (Mat<float>& matrix : *part) {
+      Mat<float> rows;
+      CopyRows(matrix, num_rows, num_rows, rows);
+      matrix = std::move(rows);
+    }
+  }
+  num_rows_ = num_rows;
+  tokens_.resize(num_rows);
+  tokens_.shrink_to_fit();
+  hidden_ = {};
+  x_ = Mat<float>();
 }
 
 size_t SequenceState::cache_bytes() const {

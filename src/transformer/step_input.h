@@ -18,6 +18,8 @@ struct StepInput {
   size_t prompt_length = 0;         // rows [0, prompt_length) are the prompt
   size_t block_begin = 0;           // the block being decoded
   size_t block_end = 0;
+  size_t part_begin = 0;  // the part of the block that is decoded now: all of it, or a sub-block
+  size_t part_end = 0;
   size_t step = 0;  // counted over the whole generation
   size_t step_in_block = 0;
   // A position is predicted by the row this many places before it (Dream: 1).
