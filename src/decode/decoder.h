@@ -80,6 +80,10 @@ class Decoder {
   bool KnownAhead() const;
   void KeepNextPositions();
   std::vector<size_t> Choose() const;
+  // Decoding from noise.
+  TokenId Noise(size_t position) const;
+  double NoiseTemperature() const;
+  void CommitNoise();
   void Finish();  // fills what is still open
   bool IsStop(TokenId id) const;
 
@@ -105,7 +109,9 @@ class Decoder {
   StepInput input_;
   std::vector<uint32_t> positions_;  // wanted positions
   std::vector<Candidate> candidates_;
-  std::vector<uint32_t> checked_;  // settled positions that may be edited
+  std::vector<TokenId> likeliest_, likeliest_before_;  // of noise, at the wanted positions
+  size_t stable_ = 0;                                  // steps that found the same ones
+  std::vector<uint32_t> checked_;                      // settled positions that may be edited
   std::vector<Candidate> checked_candidates_;
   RowSet changed_;
 };

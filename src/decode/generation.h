@@ -67,7 +67,7 @@ class Generation {
  private:
   friend void StepTogether(Transformer& transformer, std::span<Generation* const> generations);
   void AppendSteps(std::vector<SequenceStep>& batch);
-  void Offer(size_t state, uint32_t row, std::span<float> logits);
+  void Offer(size_t state, uint32_t row, std::span<float> logits, const Weights& weights);
   void Finish(ThreadPool& pool);
 
   Decoder decoder_;
@@ -75,6 +75,7 @@ class Generation {
   std::vector<std::unique_ptr<SequenceState>> states_;
   std::vector<TokenId> unconditional_ids_;  // the prompt masked, for guidance
   Mat<float> guided_[2];                    // [wanted, vocab], kept until both passes are known
+  Mat<float> expected_;  // [block, model_dim], of models that are conditioned on it (StepInput)
 };
 
 // One forward pass for each; all must be unfinished.

@@ -21,6 +21,9 @@ MemoryNeed NeedWith(const Engine& engine, KvType kv_type, size_t num_rows,
   const auto policy = cache.make();
   MemoryNeed need{.state = SequenceState::BytesFor(config, num_rows, kv_type, *policy),
                   .rows = num_rows};
+  if (config.self_conditioning) {
+    need.state += options.block_length * config.model_dim * sizeof(float);
+  }
   // The weights of a layer's attention, while a policy looks at them.
   if (policy->keeps().attention) need.state += num_rows * num_rows * sizeof(float);
   if (options.cfg_scale > 0.0) {

@@ -7,6 +7,11 @@ namespace {
 
 constexpr TokenId kNeverRan = -1;
 
+// Layers with a store of their own. All share one if nothing is kept in it and it fits all.
+size_t KvLayers(const ModelConfig& config, const Keeps& keeps) {
+  return keeps.kv || !config.layer_shapes.empty() ? config.num_layers : 1;
+}
+
 // Copies the first `num_rows` rows into a matrix that has `all_rows`.
 void CopyRows(const Mat<float>& from, size_t num_rows, size_t all_rows, Mat<float>& to) {
   if (from.rows() == 0) return;
@@ -26,8 +31,9 @@ SequenceState::SequenceState(const ModelConfig& config, size_t num_rows, KvType 
       identifiers_(config.num_layers),
       tokens_(num_rows, kNeverRan),
       x_(num_rows, config.model_dim) {
-  for (size_t layer = 0; layer < (keeps_.kv ? num_layers_ : 1); ++layer) {
-    kv_.emplace_back(num_rows, config.num_kv_heads, config.head_dim, kv_type);
+  for (size_t layer = 0; layer < KvLayers(config, keeps_); ++layer) {
+    const LayerShape shape = config.shape(layer);
+    kv_.emplace_back(num_rows, shape.num_kv_heads, shape.head_dim, kv_type);
   }
   for (size_t layer = 0; layer < num_layers_ && reuses(layer); ++layer) {
     kept_.emplace_back(num_rows, config.model_dim);
@@ -115,15 +121,18 @@ size_t SequenceState::BytesFor(const ModelConfig& config, size_t num_rows, KvTyp
                                const CachePolicy& policy) {
   const Keeps keeps = policy.keeps();
   const size_t layers = config.num_layers;
-  const size_t kv_layers = keeps.kv ? layers : 1;
   size_t kept_layers = keeps.reuse == Reuse::kNothing ? 0 : layers;
   if (kept_layers > 0 && !keeps.reuse_in_last_layer) --kept_layers;
   const size_t query_layers = std::min(keeps.query_layers, layers);
   const size_t input_layers = keeps.inputs ? layers : 0;
   const size_t floats =
       (kept_layers + input_layers) * config.model_dim + query_layers * config.q_dim();
-  return kv_layers * KvCache::BytesFor(num_rows, config.num_kv_heads, config.head_dim, kv_type) +
-         num_rows * floats * sizeof(float) + policy.BytesFor(config, num_rows);
+  size_t kv_bytes = 0;
+  for (size_t layer = 0; layer < KvLayers(config, keeps); ++layer) {
+    const LayerShape shape = config.shape(layer);
+    kv_bytes += KvCache::BytesFor(num_rows, shape.num_kv_heads, shape.head_dim, kv_type);
+  }
+  return kv_bytes + num_rows * floats * sizeof(float) + policy.BytesFor(config, num_rows);
 }
 
 }  // namespace spa

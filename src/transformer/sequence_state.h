@@ -25,7 +25,7 @@ class SequenceState {
   const AttentionPattern& attention() const { return attention_; }
   void set_attention(const AttentionPattern& attention) { attention_ = attention; }
   const Keeps& keeps() const { return keeps_; }
-  KvCache& kv(size_t layer) { return keeps_.kv ? kv_[layer] : kv_[0]; }
+  KvCache& kv(size_t layer) { return kv_.size() > 1 ? kv_[layer] : kv_[0]; }
   // Whether unplanned rows of a layer reuse something.
   bool reuses(size_t layer) const {
     return keeps_.reuse != Reuse::kNothing &&
