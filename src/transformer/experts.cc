@@ -114,6 +114,18 @@ Routing ChooseExperts(const ExpertConfig& config, MatView<const float> logits,
   return routing;
 }
 
+size_t ExpertStep::WorkspaceBytes(const ExpertConfig& config, size_t model_dim, size_t num_rows) {
+  const size_t rows = std::min(num_rows, kRows), grouped = rows * config.used;
+  const size_t widest = std::max(grouped * config.dim, rows * config.shared_dim);
+  const size_t floats = 2 * grouped * model_dim + 2 * widest + rows * config.count;
+  // The int8 forms of x, of its groups and of the gates: two bytes per value are more than enough,
+  // and every expert may fill up a tile of four rows.
+  const size_t int8 = rows * model_dim + (grouped + 3 * config.count) * (model_dim + config.dim) +
+                      rows * config.shared_dim;
+  const size_t routing = grouped * 4 * sizeof(uint32_t);
+  return floats * sizeof(float) + 2 * int8 + routing;
+}
+
 void ExpertStep::Run(const ExpertConfig& config, const ExpertWeights& weights,
                      MatView<const float> routed, MatView<const float> x, MatView<float> y,
                      ThreadPool& pool) {

@@ -33,6 +33,9 @@ void Gate(Activation activation, MatView<float> gate, MatView<const float> up, T
 
 class ExpertStep {
  public:
+  // An upper bound of what a step over `num_rows` rows takes, kept for the next.
+  static size_t WorkspaceBytes(const ExpertConfig& config, size_t model_dim, size_t num_rows);
+
   // y = the experts' output for the normed rows x.   x, y: [rows, model_dim]
   void Run(const ExpertConfig& config, const ExpertWeights& weights, MatView<const float> x,
            MatView<float> y, ThreadPool& pool) {

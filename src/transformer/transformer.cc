@@ -111,7 +111,11 @@ size_t Transformer::WorkspaceBytes(const ModelConfig& config, size_t num_rows) {
   const size_t row_floats = 13 * d + 3 * q + 3 * kv + config.head_dim;
   // The widest matrices are made some rows at a time.
   const size_t parts = LayerStep::kFfnRows * 3 * config.ffn_dim + kLogitRows * config.vocab_rows;
-  return (num_rows * row_floats + parts) * sizeof(float);
+  const size_t experts =
+      config.experts.count > 0 ? ExpertStep::WorkspaceBytes(config.experts, d, num_rows) : 0;
+  // A dense network beside the experts: two matrices more.
+  const size_t beside = config.experts.beside_dense ? 2 * num_rows * d : 0;
+  return (num_rows * row_floats + parts + beside) * sizeof(float) + experts;
 }
 
 void Transformer::ReleaseWorkspace() {
