@@ -138,25 +138,33 @@ class Chat {
     Watch watch;
     std::unique_ptr<Generation> generation;
     try {
-      generation =
-          RunAlone(engine_, {std::move(ids), options, cache_, warm_ ? last_.get() : nullptr},
-                   [&](Generation& running) {
-                     if (reader_.interactive()) watch.Show(engine_, running.decoder());
-                     if (interrupted) throw Stopped{};
-                   });
+      generation = RunAlone(engine_,
+                            {.prompt = std::move(ids),
+                             .decode = options,
+                             .cache = cache_,
+                             .warm_from = warm_ ? last_.get() : nullptr,
+                             .prefixes = warm_ ? nullptr : &prefixes_},
+                            [&](Generation& running) {
+                              if (reader_.interactive()) watch.Show(engine_, running.decoder());
+                              if (interrupted) throw Stopped{};
+                            });
     } catch (const Stopped&) {
       watch.Finish();
       throw Error("stopped");
     }
     watch.Finish();
-    last_ = std::move(generation);
-    const std::string text = AnswerText(engine_, last_->decoder());
+    const std::string text = AnswerText(engine_, generation->decoder());
     PrintLine(text);
     if (reader_.interactive()) {
-      const GenerationStats stats = last_->Stats();
+      const GenerationStats stats = generation->Stats();
       fmt::print("{}{:.1f} tokens/s · {} steps · {:.0f}% of rows{}{}\n", style_.dim,
                  stats.tokens_per_second(), stats.steps, 100.0 * stats.rows_fraction(),
                  stats.ended ? "" : " · cut off: /set gen-length gives more room", style_.reset);
+    }
+    if (warm_) {
+      last_ = std::move(generation);
+    } else {
+      prefixes_.Keep(std::move(generation), engine_.pool());
     }
     return text;
   }
@@ -217,7 +225,8 @@ class Chat {
   bool warm_;
   SharedCache cache_;
   std::vector<ChatMessage> turns_;
-  std::unique_ptr<Generation> last_;  // what the next answer starts warm from
+  std::unique_ptr<Generation> last_;       // what the next answer starts warm from
+  PrefixStore prefixes_{size_t{1} << 30};  // what it need not compute again
   LineReader reader_;
   Style style_{StdoutIsTerminal()};
   bool done_ = false;

@@ -29,6 +29,7 @@ class KvCache {
   size_t num_rows() const;
   size_t num_kv_heads() const;
   size_t head_dim() const;
+  KvType type() const;
   size_t bytes() const;
   static size_t BytesFor(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type);
 
@@ -36,6 +37,8 @@ class KvCache {
   // k, v: [rows.size(), kv_heads*head_dim]
   void StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, ThreadPool& pool);
   void StoreValues(std::span<const uint32_t> rows, MatView<const float> v, ThreadPool& pool);
+  // Rows [0, num_rows) become those of a store of the same heads and type, bit for bit.
+  void CopyRows(const KvCache& from, size_t num_rows, ThreadPool& pool);
   // out: [kv_heads*head_dim]
   void LoadKey(size_t row, float* out) const;
   void LoadValue(size_t row, float* out) const;

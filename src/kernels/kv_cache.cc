@@ -88,6 +88,21 @@ void LoadRow(const KvCache::Store& store, const std::byte* from, size_t row, con
   DecodeRow(StoredType(store.type), encoded.data(), cols, to);
 }
 
+// One row, as it is stored.
+template <typename Index>
+void CopyRow(const KvCache::Store& from, const std::byte* from_data, const KvCache::Store& to,
+             size_t row, const Index& index, std::byte* to_data) {
+  thread_local Mat<std::byte> encoded;
+  encoded.Resize(1, from.num_kv_heads * from.head_dim * from.ElementBytes());
+  if (from.type == KvType::kF32) {
+    GatherRow<float>(from, from_data, row, index, encoded.data());
+    ScatterRow<float>(to, encoded.data(), row, index, to_data);
+  } else {
+    GatherRow<uint16_t>(from, from_data, row, index, encoded.data());
+    ScatterRow<uint16_t>(to, encoded.data(), row, index, to_data);
+  }
+}
+
 size_t RoundUp(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 }  // namespace
@@ -122,6 +137,7 @@ KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType t
 size_t KvCache::num_rows() const { return store_->num_rows; }
 size_t KvCache::num_kv_heads() const { return store_->num_kv_heads; }
 size_t KvCache::head_dim() const { return store_->head_dim; }
+KvType KvCache::type() const { return store_->type; }
 size_t KvCache::bytes() const { return store_->keys.bytes() + store_->values.bytes(); }
 
 size_t KvCache::BytesFor(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type) {
@@ -136,6 +152,32 @@ void KvCache::StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, 
 void KvCache::StoreValues(std::span<const uint32_t> rows, MatView<const float> v,
                           ThreadPool& pool) {
   StoreRows(*store_, rows, v, ValueIndex(), store_->values.data(), pool);
+}
+
+void KvCache::CopyRows(const KvCache& other, size_t num_rows, ThreadPool& pool) {
+  const Store &from = *other.store_, &to = *store_;
+  SPA_CHECK(from.num_kv_heads == to.num_kv_heads && from.head_dim == to.head_dim &&
+            from.type == to.type && num_rows <= std::min(from.num_rows, to.num_rows));
+  const size_t element = to.ElementBytes();
+  const auto copy = [element](const Mat<std::byte>& source, size_t first, Mat<std::byte>& target,
+                              size_t target_first, size_t elements) {
+    std::memcpy(target.data() + target_first * element, source.data() + first * element,
+                elements * element);
+  };
+  const size_t panel_rows = num_rows / kPanelWidth * kPanelWidth;
+  pool.ParallelFor(to.num_kv_heads, [&](size_t head) {
+    copy(from.keys, from.KeyPanel(head, 0, 0), store_->keys, to.KeyPanel(head, 0, 0),
+         panel_rows * to.head_dim);
+    for (size_t row = 0; row < num_rows; row += kKeyBlock) {
+      for (size_t dim = 0; dim < to.padded_dim; dim += kPanelWidth) {
+        copy(from.values, from.ValuePanel(head, row, dim), store_->values,
+             to.ValuePanel(head, row, dim), std::min(kKeyBlock, num_rows - row) * kPanelWidth);
+      }
+    }
+  });
+  for (size_t row = panel_rows; row < num_rows; ++row) {
+    CopyRow(from, from.keys.data(), to, row, KeyIndex(), store_->keys.data());
+  }
 }
 
 void KvCache::LoadKey(size_t row, float* out) const {

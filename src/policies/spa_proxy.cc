@@ -141,6 +141,9 @@ LayerProxy TruncatedSvd(const Mat<float>& w, size_t rank, ThreadPool& pool) {
 
 Proxies ComputeProxies(const ModelFile& file, size_t rank, ThreadPool& pool,
                        const std::function<void(double)>& progress) {
+  if (!file.config().layer_shapes.empty()) {
+    throw Error("{}: SPA-Cache needs layers that are alike; use --cache block", file.where());
+  }
   Proxies proxies;
   proxies.rank = rank;
   const size_t num_layers = file.config().num_layers;

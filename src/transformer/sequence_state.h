@@ -25,7 +25,7 @@ class SequenceState {
   const AttentionPattern& attention() const { return attention_; }
   void set_attention(const AttentionPattern& attention) { attention_ = attention; }
   const Keeps& keeps() const { return keeps_; }
-  KvCache& kv(size_t layer) { return keeps_.kv ? kv_[layer] : kv_[0]; }
+  KvCache& kv(size_t layer) { return kv_.size() > 1 ? kv_[layer] : kv_[0]; }
   // Whether unplanned rows of a layer reuse something.
   bool reuses(size_t layer) const {
     return keeps_.reuse != Reuse::kNothing &&
@@ -60,6 +60,10 @@ class SequenceState {
   // on what follows, so this is an approximation, like keeping prompt rows between refreshes.
   // Returns false and changes nothing if the policy does not allow it or the donor never ran.
   bool AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPool& pool);
+  // The token each row last ran with; -1: it never ran.
+  std::span<const TokenId> tokens() const { return tokens_; }
+  // Keeps rows [0, num_rows) for AdoptPrefix and gives the memory of everything else back.
+  void Shrink(size_t num_rows, ThreadPool& pool);
 
   // Rows that ran attention and FFN, summed over steps and layers, and what a dense pass over all
   // rows would have run.

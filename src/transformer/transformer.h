@@ -3,6 +3,7 @@
 // depend on the rest of the batch or on the thread count.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -53,17 +54,22 @@ class Transformer {
   PhaseClock& clock() { return clock_; }
 
  private:
+  void GrowRopes(size_t num_positions);
+  // Rows of the block being decoded, if the model is conditioned on what it expected there.
+  void Condition(SequenceStep& sequence, const RowSet& rows);
   void Logits(std::span<const SequenceStep> batch, const LogitSink& sink);
 
   const ModelConfig& config_;
   const Weights& weights_;
   ThreadPool& pool_;
-  RopeTable rope_;  // grows with the longest sequence seen
+  std::array<RopeTable, 2> ropes_;  // grow with the longest sequence seen
   PhaseClock clock_;
   std::unique_ptr<LayerStep> layer_;  // one object, with its workspace, runs all layers
   Mat<float> final_;                  // [wanted rows of the batch, model_dim]
   Mat<float> logits_;                 // [kLogitRows, vocab_rows]
   Activations final_rows_;
+  Mat<float> expected_, gate_, up_, condition_;  // [rows, model_dim or ffn_dim], of Condition
+  Activations condition_rows_;
 };
 
 }  // namespace spa

@@ -99,10 +99,12 @@ void WriteExperts(GgufWriter& writer, const std::string& prefix, const ExpertCon
 void WriteDiffusionKeys(GgufWriter& writer, const ModelConfig& config) {
   writer.AddBool("diffusion.shift_logits", config.logit_shift);
   writer.AddUint32("diffusion.gen_length", static_cast<uint32_t>(config.decode.gen_length));
-  const bool blocks = config.attention.kind == AttentionKind::kBlocks;
+  const bool blocks = config.attention.kind != AttentionKind::kFull;
+  const bool causal = config.attention.kind == AttentionKind::kCausal;
   const size_t block = blocks ? config.attention.block_length : config.decode.block_length;
   if (block > 0) writer.AddUint32("diffusion.block_length", static_cast<uint32_t>(block));
-  writer.AddString("diffusion.attention", blocks ? "block" : "full");
+  writer.AddString("diffusion.attention", causal ? "causal" : blocks ? "block" : "full");
+  if (causal) writer.AddUint32("diffusion.canvas_length", static_cast<uint32_t>(block));
   if (blocks) {
     const bool start = config.attention.origin == BlockOrigin::kStart;
     writer.AddString("diffusion.block_origin", start ? "start" : "prompt_end");
@@ -113,6 +115,31 @@ void WriteDiffusionKeys(GgufWriter& writer, const ModelConfig& config) {
   for (size_t i = 0; config.spa_budget && i < kBudgetKeys.size(); ++i) {
     writer.AddFloat32(kBudgetKeys[i], static_cast<float>((*config.spa_budget)[i]));
   }
+}
+
+// The heads of layers with a window (_swa) and of those without.
+void WriteLayerShapes(GgufWriter& writer, const std::string& prefix, const ModelConfig& config) {
+  const auto number = [&](const char* key, size_t value) {
+    writer.AddUint32(prefix + key, static_cast<uint32_t>(value));
+  };
+  std::vector<int32_t> kv_heads, windowed;
+  for (size_t layer = 0; layer < config.num_layers; ++layer) {
+    kv_heads.push_back(static_cast<int32_t>(config.shape(layer).num_kv_heads));
+    windowed.push_back(config.is_wide(layer) ? 0 : 1);
+  }
+  writer.AddInt32s(prefix + "attention.head_count_kv", kv_heads);
+  writer.AddInt32s(prefix + "attention.sliding_window_pattern", windowed);
+  number("attention.sliding_window", config.shape(0).window);
+  for (const auto& [key, narrow, wide] :
+       {std::tuple{"attention.key_length", config.head_dim, config.wide.head_dim},
+        {"attention.value_length", config.head_dim, config.wide.head_dim},
+        {"rope.dimension_count", config.rope_dim, config.wide.head_dim}}) {
+    number(key, wide);
+    number((std::string(key) + "_swa").c_str(), narrow);
+  }
+  writer.AddFloat32(prefix + "rope.freq_base", static_cast<float>(config.wide_rope_theta));
+  writer.AddFloat32(prefix + "rope.freq_base_swa", static_cast<float>(config.rope_theta));
+  writer.AddUint32("diffusion.turning_dimensions", static_cast<uint32_t>(config.wide_rope_dim));
 }
 
 void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type) {
@@ -129,14 +156,21 @@ void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type)
   number("embedding_length", config.model_dim);
   if (config.ffn_dim > 0) number("feed_forward_length", config.ffn_dim);
   number("attention.head_count", config.num_heads);
-  number("attention.head_count_kv", config.num_kv_heads);
-  if (config.q_dim() != config.model_dim) {
-    number("attention.key_length", config.head_dim);
-    number("attention.value_length", config.head_dim);
+  if (config.layer_shapes.empty()) {
+    number("attention.head_count_kv", config.num_kv_heads);
+    if (config.q_dim() != config.model_dim) {
+      number("attention.key_length", config.head_dim);
+      number("attention.value_length", config.head_dim);
+    }
+    writer.AddFloat32(prefix + "rope.freq_base", static_cast<float>(config.rope_theta));
+    number("rope.dimension_count", config.rope_dim);
+  } else {
+    WriteLayerShapes(writer, prefix, config);
+  }
+  if (config.logit_cap > 0.0f) {
+    writer.AddFloat32(prefix + "final_logit_softcapping", config.logit_cap);
   }
   writer.AddFloat32(prefix + "attention.layer_norm_rms_epsilon", config.norm_epsilon);
-  writer.AddFloat32(prefix + "rope.freq_base", static_cast<float>(config.rope_theta));
-  number("rope.dimension_count", config.rope_dim);
   number("vocab_size", config.vocab_rows);
   writer.AddBool(prefix + "attention.causal", false);
   if (config.experts.count > 0) WriteExperts(writer, prefix, config.experts);
@@ -151,7 +185,7 @@ void WriteSpecialIds(GgufWriter& writer, const ModelConfig& config) {
   id("tokenizer.ggml.eos_token_id", config.eos_id);
   if (config.stop_ids.size() > 1) id("tokenizer.ggml.eot_token_id", config.stop_ids[1]);
   id("tokenizer.ggml.padding_token_id", config.pad_id);
-  id("tokenizer.ggml.mask_token_id", config.mask_id);
+  if (config.mask_id >= 0) id("tokenizer.ggml.mask_token_id", config.mask_id);
 }
 
 void WriteTokenizer(GgufWriter& writer, const Tokenizer::GgufForm& form,
@@ -384,8 +418,14 @@ size_t NumRows(const StoredTensor& tensor) {
 }
 
 bool IsNorm(TensorRole role) {
-  return role == TensorRole::kAttnNorm || role == TensorRole::kFfnNorm ||
-         role == TensorRole::kFinalNorm || role == TensorRole::kQNorm || role == TensorRole::kKNorm;
+  using enum TensorRole;
+  for (const TensorRole norm :
+       {kAttnNorm, kFfnNorm, kFinalNorm, kQNorm, kKNorm, kPostAttnNorm, kPostFfnNorm,
+        kPostDenseNorm, kExpertNorm, kPostExpertNorm, kConditionNorm, kRouterScale, kExpertScale,
+        kLayerScale, kEncoderScale}) {
+    if (role == norm) return true;
+  }
+  return false;
 }
 
 }  // namespace

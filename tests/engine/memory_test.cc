@@ -88,6 +88,34 @@ TEST(Memory, AGenerationStaysBelowItsPromise) {
   }
 }
 
+// The experts' rows are many times the layer's.
+TEST(Memory, ExpertsStayBelowTheirPromise) {
+  const auto taken = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  for (const char* family : {"llada-moe", "llada2", "rnd1", "diffusion-gemma"}) {
+    Engine engine({.model = SPA_TEST_DATA "/families/" + std::string(family) + "/model",
+                   .threads = 2,
+                   .kv_type = KvType::kF32,
+                   .progress = {}});
+    const std::vector<TokenId> prompt(700, 5);
+    const SharedCache cache = engine.PrepareCache({.name = "none", .options = {}});
+    DecodeOptions options = engine.DefaultDecodeOptions();
+    options.gen_length = options.steps = 64;
+    options.block_length = std::min<size_t>(options.block_length, 32);
+    options.stop = Stop::kNever;
+    const size_t before = taken();
+    Runner runner(engine);
+    runner.Add(
+        {.prompt = prompt, .decode = options, .cache = cache, .warm_from = {}, .prefixes = {}});
+    runner.Step();
+    const size_t promised = TotalBytes(engine, NeedOf(engine, prompt.size(), options, *cache));
+    EXPECT_LE(taken() - before, promised) << family;
+    EXPECT_GT(taken() - before, promised / 5) << family;
+  }
+}
+
 TEST(Memory, ARefusalSaysWhatWouldFit) {
   const SharedCache cache = TestEngine().PrepareCache({.name = "dllm", .options = {}});
   const size_t needed = TotalBytes(TestEngine(), NeedOf(TestEngine(), 400, Options(), *cache));
