@@ -17,10 +17,13 @@ constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
 
 MemoryNeed NeedWith(const Engine& engine, KvType kv_type, size_t num_rows,
                     const DecodeOptions& options, const PreparedCache& cache) {
+  const size_t prompt = num_rows - std::min(num_rows, options.gen_length);
   const ModelConfig& config = engine.config();
   const auto policy = cache.make();
-  MemoryNeed need{.state = SequenceState::BytesFor(config, num_rows, kv_type, *policy),
-                  .rows = num_rows};
+  MemoryNeed need{
+      .state = SequenceState::BytesFor(config, num_rows, SequenceState::PromptRows(config, prompt),
+                                       kv_type, *policy),
+      .rows = num_rows};
   // The weights of a layer's attention, while a policy looks at them.
   if (policy->keeps().attention) need.state += num_rows * num_rows * sizeof(float);
   if (options.cfg_scale > 0.0) {

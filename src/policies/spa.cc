@@ -26,6 +26,8 @@ Keeps SpaPolicy::keeps() const {
                             options_.identifier == Identifier::kAttnOutput;
   return {.reuse = options_.form,
           .reuse_in_last_layer = !options_.focus,
+          // Other scopes hold rows of the prompt only while all of it is refreshed.
+          .reuse_in_prompt = options_.scope == Scope::kAll,
           .query_layers = by_attention ? size_t{1} : size_t{0},
           .warm_start = true};
 }
