@@ -52,7 +52,9 @@ TEST_P(KeptRowsTest, KeepsAddsAndCopies) {
           const float value = Rounded(type, src.Row(i)[c]);
           EXPECT_EQ(copied.Row(rows[i])[c], value);
           EXPECT_EQ(added.Row(rows[i])[c], before.Row(rows[i])[c] + value);
-          if (rows[i] == 9) EXPECT_EQ(again.Row(9)[c], value);
+          if (rows[i] == 9) {
+            EXPECT_EQ(again.Row(9)[c], value);
+          }
         }
       }
     }
