@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "cli/bench_race.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "engine/runner.h"
@@ -26,6 +27,7 @@ struct Flags {
   std::string shape, type = "Q4_0", caches = "none,spa";
   size_t layers = 4, prompt = 256, gen = 256, block = 32, steps = 8, repeat = 3;
   bool kernels = false, warm = false, json = false;
+  RaceFlags race;
 };
 
 double SecondsSince(Clock::time_point start) {
@@ -291,30 +293,40 @@ void PrintTables(const std::vector<KernelResult>& kernels, double peak, double b
   PrintLine(text);
 }
 
-// A model of random weights that exists as long as the object.
-class TemporaryModel {
- public:
-  TemporaryModel(const Flags& flags, ThreadPool& pool) {
-    const auto dtype = ParseDType(flags.type);
-    if (!dtype) throw Error("there is no tensor type '{}'", flags.type);
-    path_ = std::filesystem::temp_directory_path() /
-            fmt::format("spa-bench-{}.gguf", Clock::now().time_since_epoch().count());
-    ProgressBar bar;
-    WriteSynthetic(
-        NamedShape(flags.shape, flags.layers), *dtype, 0, path_,
-        [&](std::string_view what, double share) { bar.Show(what, share); }, pool);
+void RunRace(const Flags& flags) {
+  if (!flags.shape.empty() && !flags.model.model.empty()) {
+    throw Error("a race is run by a model (-m) or by a shape (--shape), not by both");
   }
-  ~TemporaryModel() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
+  if (!flags.race.llama_bench.empty() && flags.shape.empty() && flags.race.llama_model.empty()) {
+    throw Error("say which model llama.cpp runs with --llama-model, or race a --shape");
   }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+  std::unique_ptr<TemporaryModel> ours, theirs;
+  ModelFlags model = flags.model;
+  RaceFlags race = flags.race;
+  race.block = flags.block;
+  race.threads =
+      flags.model.threads > 0 ? flags.model.threads : std::thread::hardware_concurrency();
+  if (!flags.shape.empty()) {
+    ThreadPool pool(flags.model.threads);
+    const ModelConfig shape = NamedShape(flags.shape, flags.layers);
+    if (!race.llama_bench.empty() && race.llama_model.empty()) {
+      theirs = std::make_unique<TemporaryModel>(shape, flags.type, true, pool);
+      race.llama_model = theirs->path().string();
+    }
+    ours = std::make_unique<TemporaryModel>(shape, flags.type, false, pool);
+    model.model = ours->path().string();
+  }
+  // Each alone: llama.cpp first, then the weights are loaded here.
+  const std::vector<LlamaTimes> llama = RunLlamaBench(race);
+  const auto engine = model.Load();
+  ours.reset();
+  ProgressBar bar;
+  engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
+  PrintRace(*engine, race, llama, flags.json);
+}
 
 void Run(const Flags& flags) {
+  if (flags.race.on) return RunRace(flags);
   std::vector<KernelResult> kernels;
   std::vector<CacheResult> caches;
   double peak = 0.0, bandwidth = 0.0;
@@ -330,7 +342,8 @@ void Run(const Flags& flags) {
     ModelFlags model = flags.model;
     if (!flags.shape.empty()) {
       ThreadPool pool(flags.model.threads);
-      temporary = std::make_unique<TemporaryModel>(flags, pool);
+      temporary = std::make_unique<TemporaryModel>(NamedShape(flags.shape, flags.layers),
+                                                   flags.type, false, pool);
       model.model = temporary->path().string();
     }
     const auto engine = model.Load();
@@ -374,12 +387,15 @@ void AddBench(CommandLine& line) {
   command.Add("--warm", flags->warm,
               "Start from the states of an earlier request with the same prompt (spa)");
   command.Add("--json", flags->json, "Print one JSON object");
+  flags->race.Add(command);
   flags->model.Add(command);
   command.Footer(
       "Examples:\n"
       "  spa bench --kernels\n"
       "  spa bench --shape llada-8b --layers 4 --prompt-tokens 256 --gen-length 256 --caches "
-      "none,spa");
+      "none,spa\n"
+      "  spa bench --race --shape llada-8b --layers 32 --llama-bench "
+      "~/llama.cpp/build/bin/llama-bench");
   command.Action([flags] { Run(*flags); });
 }
 

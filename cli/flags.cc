@@ -51,7 +51,7 @@ void ModelFlags::Add(Command& command) {
   command.Add("-t,--threads", threads, "Threads to use (default: one per core)")
       .Between(1, 1024)
       .Type("N");
-  command.Add("--kv", kv, "Type of cached keys and values: f32, f16, bf16")
+  command.Add("--kv", kv, "Type of kept keys, values and updates: f32, f16, bf16 (default f16)")
       .OneOf(Keys(kKvTypes))
       .Type("TYPE");
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/state_memory.h"
 
 namespace spa {
 namespace {
@@ -173,6 +174,7 @@ bool Scheduler::PrepareJob(Job& job) {
 
 bool Scheduler::StartJob(Job& job) {
   if (memory_.Take(job.need)) engine_.transformer().ReleaseWorkspace();
+  if (memory_.promised() + StateMemoryKept() > options_.memory) ReleaseStateMemory();
   job.admitted = true;
   metrics_.SetPromised(memory_.promised());
   try {

@@ -142,12 +142,14 @@ void WriteLayerShapes(GgufWriter& writer, const std::string& prefix, const Model
   writer.AddUint32("diffusion.turning_dimensions", static_cast<uint32_t>(config.wide_rope_dim));
 }
 
-void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type) {
-  const std::string prefix = config.family + ".";
+void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type,
+                 bool autoregressive = false) {
+  const std::string architecture = autoregressive ? "llama" : config.family;
+  const std::string prefix = architecture + ".";
   const auto number = [&](const char* key, size_t value) {
     writer.AddUint32(prefix + key, static_cast<uint32_t>(value));
   };
-  writer.AddString("general.architecture", config.family);
+  writer.AddString("general.architecture", architecture);
   writer.AddString("general.name", config.name);
   writer.AddUint32("general.file_type", FileType(file_type));
   writer.AddUint32("general.quantization_version", kQuantizationVersion);
@@ -172,8 +174,9 @@ void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type)
   }
   writer.AddFloat32(prefix + "attention.layer_norm_rms_epsilon", config.norm_epsilon);
   number("vocab_size", config.vocab_rows);
-  writer.AddBool(prefix + "attention.causal", false);
   if (config.experts.count > 0) WriteExperts(writer, prefix, config.experts);
+  if (autoregressive) return;
+  writer.AddBool(prefix + "attention.causal", false);
   WriteDiffusionKeys(writer, config);
 }
 
@@ -431,10 +434,11 @@ bool IsNorm(TensorRole role) {
 }  // namespace
 
 void WriteSynthetic(const ModelConfig& config, DType dtype, uint64_t seed,
-                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool) {
+                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool,
+                    bool autoregressive) {
   CheckType(config, dtype);
   GgufWriter writer(out);
-  WriteConfig(writer, config, dtype);
+  WriteConfig(writer, config, dtype, autoregressive);
   WriteTokenizer(writer, ByteTokenizer(config), config);
   WriteSpecialIds(writer, config);
   const std::vector<StoredTensor> tensors =

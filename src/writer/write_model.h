@@ -34,7 +34,10 @@ void WriteModel(const ModelFile& model, const std::filesystem::path& out,
 // layers: 0 keeps all.
 ModelConfig NamedShape(const std::string& name, size_t layers);
 
+// With `autoregressive` the file says that the same tensors are a causal model of the architecture
+// `llama`: what llama.cpp is measured with. This program does not run it.
 void WriteSynthetic(const ModelConfig& config, DType dtype, uint64_t seed,
-                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool);
+                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool,
+                    bool autoregressive = false);
 
 }  // namespace spa
