@@ -77,6 +77,7 @@ size_t MemoryForRequests(const Flags& flags) {
 void Run(Flags flags) {
   ServerOptions& options = flags.server;
   if (!flags.memory.empty()) ParseBytes(flags.memory);  // wrong before the model is loaded
+  flags.cache.Check();
   options.api_keys = ReadKeys(flags);
   if (!IsLoopback(options.host) && options.api_keys.empty() && !flags.no_key) {
     throw Error("{} can be reached by others: set --api-key, or --no-key to serve everybody",
@@ -175,11 +176,15 @@ void AddServe(CommandLine& line) {
            "Seconds running requests get when the server is told to end (default 10)")
       .Between(0.0, 1e5)
       .Type("S");
-  command
-      .Add("--api-key", flags->key, "Key clients must send (also: the environment's SPA_API_KEY)")
-      .Type("KEY");
-  command.Add("--api-key-file", flags->key_file, "File with one key per line").Type("FILE");
-  command.Add("--no-key", flags->no_key, "Listen on a public address without a key");
+  const Flag key = command
+                       .Add("--api-key", flags->key,
+                            "Key clients must send (also: the environment's SPA_API_KEY)")
+                       .Type("KEY");
+  const Flag key_file =
+      command.Add("--api-key-file", flags->key_file, "File with one key per line").Type("FILE");
+  command.Add("--no-key", flags->no_key, "Listen on a public address without a key")
+      .Without(key)
+      .Without(key_file);
   command
       .Add("--cors-origin", server.origins,
            "Web origin that may call the API, may be repeated; * for all")

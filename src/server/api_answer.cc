@@ -7,14 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "server/json_fields.h"
+
 namespace spa {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-
-std::string Dump(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
 
 std::string RandomId() {
   thread_local std::mt19937_64 random{std::random_device{}()};
@@ -165,6 +163,12 @@ std::string ApiAnswer::Canvas(size_t choice, const Frame& frame) const {
                     {"confidence", std::move(confidence)},
                     {"prompt_tokens", frame.prompt_tokens},
                     {"rows", std::move(rows)}}}};
+  return Dump(chunk);
+}
+
+std::string ApiAnswer::Progress(const Event& progress) const {
+  OrderedJson chunk = Chunk(progress.choice, "", false);
+  chunk["dlm"] = {{"progress", {{"layer", progress.layer}, {"layers", progress.layers}}}};
   return Dump(chunk);
 }
 

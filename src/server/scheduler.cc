@@ -15,6 +15,9 @@ double Seconds(std::chrono::steady_clock::duration duration) {
 // Prepared caches kept at a time. Preparing one again reads its proxies from disk.
 constexpr size_t kMaxCaches = 8;
 
+// A step that takes longer than this tells how far it is, and again after the same time.
+constexpr std::chrono::milliseconds kLongStep{500};
+
 }  // namespace
 
 Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, SharedCache cache,
@@ -27,12 +30,15 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, SharedCach
       runner_(engine) {
   caches_[own_cache_] = std::move(cache);
   metrics_.SetMemory(options.memory);
+  engine_.transformer().set_on_layer(
+      [this](size_t layer, size_t layers) { TellProgress(layer, layers); });
   thread_ = std::thread([this] { Loop(); });
 }
 
 Scheduler::~Scheduler() {
   Drain(std::chrono::milliseconds(0));
   thread_.join();
+  engine_.transformer().set_on_layer({});
 }
 
 Scheduler::Admission Scheduler::Submit(std::vector<GenerationTask> tasks,
@@ -90,6 +96,7 @@ void Scheduler::Loop() {
 
 void Scheduler::Step() {
   const auto start = Clock::now();
+  told_ = start;
   try {
     runner_.Step();
   } catch (...) {
@@ -107,6 +114,18 @@ void Scheduler::Step() {
     }
   }
   std::erase_if(running_, [](const JobPtr& job) { return job->generation == nullptr; });
+}
+
+void Scheduler::TellProgress(size_t layer, size_t layers) {
+  if (Clock::now() - told_ < kLongStep) return;
+  told_ = Clock::now();
+  for (const JobPtr& job : running_) {
+    if (!job->task.frames) continue;
+    Event event{.kind = Event::Kind::kProgress, .choice = job->choice};
+    event.layer = layer;
+    event.layers = layers;
+    job->mailbox->Post(std::move(event));
+  }
 }
 
 void Scheduler::Sweep(std::deque<JobPtr>& waiting) {

@@ -80,6 +80,8 @@ class Scheduler {
   void Loop();
   // One forward pass for everything in running_.
   void Step();
+  // Tells those who watch how far a long step is.
+  void TellProgress(size_t layer, size_t layers);
   // Moves waiting jobs to running_ while there is room.
   void Admit();
   // Both end the job and return false if it cannot be run. The first finds out what it needs.
@@ -114,6 +116,7 @@ class Scheduler {
   std::string own_cache_;                      // what the server was started with
   std::map<std::string, SharedCache> caches_;  // of the loop alone
   Runner runner_;                              // of the loop alone
+  Clock::time_point told_;                     // of the loop alone: the step's last progress
   std::thread thread_;
 };
 
