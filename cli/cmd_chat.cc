@@ -3,9 +3,9 @@
 
 #include <atomic>
 #include <csignal>
-#include <fstream>
 #include <functional>
 
+#include "base/atomic_file.h"
 #include "base/counted.h"
 #include "base/error.h"
 #include "cli/commands.h"
@@ -225,10 +225,14 @@ class Chat {
   }
 
   void Save(const std::string& path) {
-    std::ofstream out(path);
-    for (const ChatMessage& turn : turns_) out << turn.role << ": " << turn.content << "\n\n";
-    out.flush();
-    if (path.empty() || !out) throw Error("cannot write '{}'", path);
+    if (path.empty()) throw Error("/save needs the name of a file");
+    std::string text;
+    for (const ChatMessage& turn : turns_) {
+      text += fmt::format("{}: {}\n\n", turn.role, turn.content);
+    }
+    AtomicFile out(path);
+    out.Write(text.data(), text.size());
+    out.Commit();
   }
 
   Engine& engine_;

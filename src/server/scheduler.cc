@@ -15,9 +15,6 @@ double Seconds(std::chrono::steady_clock::duration duration) {
 // Prepared caches kept at a time. Preparing one again reads its proxies from disk.
 constexpr size_t kMaxCaches = 8;
 
-// A step that takes longer than this tells how far it is, and again after the same time.
-constexpr std::chrono::milliseconds kLongStep{500};
-
 }  // namespace
 
 Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, SharedCache cache,
@@ -117,7 +114,7 @@ void Scheduler::Step() {
 }
 
 void Scheduler::TellProgress(size_t layer, size_t layers) {
-  if (Clock::now() - told_ < kLongStep) return;
+  if (Clock::now() - told_ < options_.long_step) return;
   told_ = Clock::now();
   for (const JobPtr& job : running_) {
     if (!job->task.frames) continue;

@@ -43,6 +43,8 @@ struct SchedulerOptions {
   // Bytes that running generations may take together. What does not fit now waits its turn; what
   // never fits is refused.
   size_t memory = std::numeric_limits<size_t>::max();
+  // A step that takes longer than this tells how far it is, and again after the same time.
+  std::chrono::milliseconds long_step{500};
 };
 
 class Scheduler {
