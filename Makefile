@@ -47,7 +47,7 @@ package: build
 
 # The documents as searchable HTML in build/site; a link that leads nowhere fails.
 site:
-	@mkdocs --quiet build
+	@mkdocs build --quiet
 
 check-format:
 	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) --dry-run --Werror
