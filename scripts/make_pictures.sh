@@ -22,6 +22,6 @@ encode() {  # encode NAME: the frames in $work/NAME
 node scripts/pictures/take_pictures.mjs page "$url" "$work/page"
 encode page
 PATH="$(dirname "$spa"):$PATH" /usr/bin/python3 scripts/pictures/record_terminal.py 100 20 \
-  spa demo 'not ( True and False ) or False is' > "$work/demo.json"
+  spa demo --pause 60 'not ( True and False ) or False is' > "$work/demo.json"
 node scripts/pictures/take_pictures.mjs terminal "$work/demo.json" "$work/demo"
 encode demo

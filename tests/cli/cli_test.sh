@@ -107,7 +107,7 @@ echo "not a model" > "$work/text.gguf"
 refused "text as a model" "text.gguf" "$spa" "${ask[@]}" -m "$work/text.gguf"
 refused "block that does not divide" "not a multiple" "$spa" generate -p hi -n 30 --block-length 8
 refused "steps that do not divide" "steps" "$spa" generate -p hi -n 32 --block-length 8 --steps 6
-refused "prompt and answer beyond the context" "context" "$spa" generate -p hi -n 4096 --block-length 4096
+refused "prompt and answer beyond the context" "context" "$spa" generate -p 'True is' -n 4096 --block-length 4096
 refused "huge length" "whole number" "$spa" generate -p hi -n 1000000000000 --block-length 1000000000000
 refused "empty prompt" "empty" bash -c "'$spa' generate -f - < /dev/null"
 refused "unknown cache" "choose from" "$spa" "${ask[@]}" --cache nothing

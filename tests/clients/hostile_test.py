@@ -137,8 +137,8 @@ def memory(options):
 
     def client(number):
         # The shortest could nearly run together, the longest never fit.
-        tokens = (256, 512, 1024, 2048, 3072, 4000)[number % 6]
-        body = {"prompt": [1, 2, 3, 4], "max_tokens": tokens, "block_length": tokens, "steps": 2,
+        tokens = (128, 256, 512, 1024, 2048, 4000)[number % 6]
+        body = {"prompt": [1, 2, 3, 4], "max_tokens": tokens, "block_length": tokens, "steps": 1,
                 "cache": ("none", "spa")[number % 2], "early_stop": "off"}
         status, whole = server.ask(body, "/v1/completions")
         if status != 200:
