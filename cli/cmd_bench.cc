@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "cli/bench_race.h"
@@ -218,8 +219,8 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
     best.memory_bytes = generation->cache_bytes();
   }
   if (best.phases.empty()) {
-    throw Error("the answer of {} tokens ends with its first step: give a longer --gen-length",
-                flags.gen);
+    throw Error("the answer of {} ends with its first step: give a longer --gen-length",
+                Counted(flags.gen, "token"));
   }
   return best;
 }
@@ -327,6 +328,8 @@ void RunRace(const Flags& flags) {
 
 void Run(const Flags& flags) {
   if (flags.race.on) return RunRace(flags);
+  const std::vector<CacheSpec> specs = CheckCaches(ParseCacheList(flags.caches));
+  if (specs.empty()) throw Error("--caches names no cache");
   std::vector<KernelResult> kernels;
   std::vector<CacheResult> caches;
   double peak = 0.0, bandwidth = 0.0;
@@ -352,7 +355,7 @@ void Run(const Flags& flags) {
     engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
     peak = MeasureFmaPeakGflops(engine->pool());
     bandwidth = MeasureReadBandwidth(engine->pool());
-    for (const CacheSpec& spec : ParseCacheList(flags.caches)) {
+    for (const CacheSpec& spec : specs) {
       caches.push_back(MeasureCache(*engine, spec, flags));
     }
     peak = std::max(peak, MeasureFmaPeakGflops(engine->pool()));
@@ -369,26 +372,41 @@ void Run(const Flags& flags) {
 void AddBench(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   Command command = line.Add("bench", "Measure steps, phases and kernels");
-  command.Add("--kernels", flags->kernels,
-              "Rate of each kernel beside the FMA peak and the read bandwidth");
-  command.Add("--shape", flags->shape,
-              "Random weights in a published shape (as for synth) instead of a model");
-  command.Add("--layers", flags->layers, "Layers of the shape (default 4)").Positive();
-  command.Add("--type", flags->type, "Type of the shape's matrices (default Q4_0)");
-  command.Add("--caches", flags->caches,
-              "Caches to measure, with options as spa:rank=64:scope=all (default none,spa)");
-  command.Add("--prompt-tokens", flags->prompt, "Prompt tokens (default 256)").Between(1, 1 << 20);
+  const Flag kernels =
+      command.Add("--kernels", flags->kernels,
+                  "Rate of each kernel beside the FMA peak and the read bandwidth");
+  const Flag model = flags->model.Add(command).Without(kernels);
+  const Flag shape =
+      command
+          .Add("--shape", flags->shape,
+               "Random weights in a published shape (as for synth) instead of a model")
+          .Without(kernels)
+          .Without(model);
+  command.Add("--layers", flags->layers, "Layers of the shape (default 4)").Positive().With(shape);
+  command.Add("--type", flags->type, "Type of the shape's matrices (default Q4_0)").With(shape);
+  command
+      .Add("--caches", flags->caches,
+           "Caches to measure, with options as spa:rank=64:scope=all (default none,spa)")
+      .Without(kernels);
+  command.Add("--prompt-tokens", flags->prompt, "Prompt tokens (default 256)")
+      .Between(1, 1 << 20)
+      .Without(kernels);
   command.Add("-n,--gen-length", flags->gen, "Tokens of the canvas (default 256)")
-      .Between(1, 1 << 20);
-  command.Add("--block-length", flags->block, "Block length (default 32)").Between(1, 1 << 20);
+      .Between(1, 1 << 20)
+      .Without(kernels);
+  command.Add("--block-length", flags->block, "Block length (default 32)")
+      .Between(1, 1 << 20)
+      .Without(kernels);
   command.Add("--steps", flags->steps, "Steps measured after the first (default 8)")
-      .Between(1, 1 << 20);
+      .Between(1, 1 << 20)
+      .Without(kernels);
   command.Add("--repeat", flags->repeat, "Runs; the best counts (default 3)").Between(1, 1000);
-  command.Add("--warm", flags->warm,
-              "Start from the states of an earlier request with the same prompt (spa)");
+  command
+      .Add("--warm", flags->warm,
+           "Start from the states of an earlier request with the same prompt (spa)")
+      .Without(kernels);
   command.Add("--json", flags->json, "Print one JSON object");
   flags->race.Add(command);
-  flags->model.Add(command);
   command.Footer(
       "Examples:\n"
       "  spa bench --kernels\n"

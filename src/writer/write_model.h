@@ -27,8 +27,13 @@ struct WriteOptions {
   std::optional<DType> dtype;
   Progress progress;
 };
-void WriteModel(const ModelFile& model, const std::filesystem::path& out,
-                const WriteOptions& options, ThreadPool& pool);
+// Returns the names of the matrices that `dtype` does not fit, with what they got instead.
+struct OtherType {
+  std::string tensor;
+  DType dtype;
+};
+std::vector<OtherType> WriteModel(const ModelFile& model, const std::filesystem::path& out,
+                                  const WriteOptions& options, ThreadPool& pool);
 
 // The true dimensions of a published model. Throws Error naming the shapes there are.
 // layers: 0 keeps all.
