@@ -84,7 +84,7 @@ while read -r family tokens; do
 done << 'TABLE'
 a2d-qwen2 <|im_start|>=507 <|endoftext|>=508 <|im_end|>=509 <|mask|>=511
 a2d-qwen3 <|im_start|>=507 <|endoftext|>=508 <|im_end|>=509 <|mask|>=511
-diffusion-gemma <pad>=0 <eos>=1 <bos>=2
+diffusion-gemma <zero>=0 <one>=1 <two>=2
 dreamon <|beginoftext|>=315 <|im_start|>=310 <|im_end|>=311 <|endoftext|>=316 <|mask|>=319
 fast-dllm-v2 <|endoftext|>=316 <|im_start|>=310 <|im_end|>=317 |<MASK>|=319
 llada-moe <role>=310 </role>=311 <|role_end|>=312 <|endoftext|>=317 <|mask|>=319
