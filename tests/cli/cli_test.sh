@@ -53,7 +53,24 @@ check "the link is still one" [ -L "$work/link.f32" ]
 check "help of a command" bash -c "'$spa' help proxy | grep -q 'Usage: spa proxy'"
 check "stderr that is full" bash -c "'$spa' generate -p 'True is' -n 16 2> /dev/full"
 
+race=(bench --race --race-prompts 24 -n 32 --block-length 8 --tokens-per-step 1,4)
+check "a race" "$spa" "${race[@]}"
+check "a race says what it computed" grep -q "second block" "$work/out"
+cat > "$work/llama-bench" <<'PROGRAM'
+#!/bin/sh
+case "$*" in
+  *"-n 0"*) echo '[{"n_prompt": 24, "n_gen": 0, "n_depth": 0, "avg_ns": 2000000000}]' ;;
+  *) echo '[{"n_prompt": 0, "n_gen": 16, "n_depth": 24, "avg_ns": 1600000000}]' ;;
+esac
+PROGRAM
+chmod +x "$work/llama-bench"
+check "a race against a program" "$spa" "${race[@]}" --llama-bench "$work/llama-bench" --llama-model "$model"
+check "2 s and 32 tokens of 0.1 s" grep -Eq "llama.cpp +1 +2.0 +5.2" "$work/out"
+
 refused "no command" "subcommand" "$spa"
+refused "a race without a rival's model" "--llama-model" "$spa" "${race[@]}" --llama-bench "$work/llama-bench"
+refused "a rival that is none" "no JSON" "$spa" "${race[@]}" --llama-bench echo --llama-model "$model"
+refused "a rate of zero" "from 1 on" "$spa" bench --race --tokens-per-step 0
 refused "unknown command" "no command 'bogus'" "$spa" bogus
 refused "negative count" "whole number" "$spa" generate -p hi -n -1
 refused "count beyond 64 bits" "whole number" "$spa" generate -p hi --seed 99999999999999999999
