@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -134,6 +135,14 @@ def _lm(run: Run):
     )
 
 
+@functools.cache
+def _manager():
+    """lm-eval's tasks; finding them takes seconds."""
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager()
+
+
 def _tasks(run: Run, manager) -> tuple[list[str], int]:
     """The tasks whose data is at hand, and how many there are in all."""
     name = run.setting.task
@@ -163,7 +172,6 @@ def score(run: Run) -> dict[str, Any]:
         sandbox.check()
     try:
         import lm_eval
-        from lm_eval.tasks import TaskManager
     except ModuleNotFoundError as error:
         raise Error(
             f"the benchmarks need lm-eval ({error.name} is missing): pip install "
@@ -178,7 +186,7 @@ def score(run: Run) -> dict[str, Any]:
             )
     # The random choices of a task are lm-eval's, from its own seeds.
     with data.local(run.data), _sandboxed() as code:
-        manager = TaskManager()
+        manager = _manager()
         tasks, of = _tasks(run, manager)
         run.folder.mkdir(parents=True, exist_ok=True)
         result = lm_eval.simple_evaluate(
@@ -208,7 +216,9 @@ def score(run: Run) -> dict[str, Any]:
     }
     if run.benchmark in _CODE:
         # The first verdict is of lm-eval's own trial when it loads the task.
-        summary["verdicts"] = {v: code.verdicts[1:].count(v) for v in sorted(set(code.verdicts[1:]))}
+        summary["verdicts"] = {
+            v: code.verdicts[1:].count(v) for v in sorted(set(code.verdicts[1:]))
+        }
     _write(run.folder / "samples.jsonl", "".join(_lines(samples)))
     _write(done, json.dumps(summary, indent=1) + "\n")
     return summary
