@@ -1,6 +1,8 @@
 #include "decode/decoder.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "base/error.h"
@@ -9,6 +11,11 @@
 
 namespace spa {
 namespace {
+
+// DSB recomputes at least this many rows before a sliding block.
+constexpr size_t kRowsBeforeSlidingBlock = 24;
+// The element of a position's random stream that thins a window; no token has this number.
+constexpr uint64_t kWindowDraw = uint64_t{1} << 33;
 
 size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -30,7 +37,9 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
   std::fill(masked_.begin() + static_cast<ptrdiff_t>(prompt_length_), masked_.end(), 1);
   ids_.insert(ids_.end(), suffix.begin(), suffix.end());
   masked_.resize(ids_.size(), 0);
-  const size_t num_blocks = (options_.gen_length + block - 1) / block;
+  if (options_.credit > 0.0 || options_.klass) memory_.resize(canvas_end_);
+  const bool slides = options_.slide != Slide::kOff;
+  const size_t num_blocks = slides ? 1 : (options_.gen_length + block - 1) / block;
   steps_per_block_ = options_.steps_per_block > 0 ? options_.steps_per_block
                                                   : (options_.steps + num_blocks - 1) / num_blocks;
   if (options_.schedule == Schedule::kTimeGrid) grid_ = TimeGrid(steps_per_block_, options_.eps);
@@ -40,7 +49,7 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
     StartBlock({begin - std::min(begin, block), begin});
     seeding_ = true;
   } else {
-    StartBlock({begin, std::min(begin + block, canvas_end_)});
+    StartBlock({begin, slides ? canvas_end_ : std::min(begin + block, canvas_end_)});
   }
   Advance();
 }
@@ -61,7 +70,54 @@ size_t Decoder::MasksIn(BlockRange range) const {
                                              0));
 }
 
+BlockRange Decoder::SlidingPart() const {
+  BlockRange part = block_;
+  while (part.begin < part.end && !masked_[part.begin]) ++part.begin;
+  const size_t settled = block_.end - block_.begin - MasksIn(block_);
+  part.end = std::min(block_.begin + options_.block_length + settled, block_.end);
+  if (options_.slide == Slide::kConst) {
+    part.end = std::min(part.end, part.begin + options_.block_length);
+  }
+  return part;
+}
+
+BlockRange Decoder::CachedBlock(BlockRange part) const {
+  if (options_.slide == Slide::kOff) return block_;
+  // What was settled in the last step lies within.
+  const size_t before = std::max(slid_, kRowsBeforeSlidingBlock);
+  return {std::max(block_.begin, part.begin - std::min(part.begin, before)), part.end};
+}
+
+bool Decoder::InWindow(size_t position, size_t distance) const {
+  if (options_.window_scale == 0.0) return true;
+  const double width = static_cast<double>(std::max<size_t>(*options_.window, 2) - 1);
+  const double z = options_.window_sigma * static_cast<double>(distance) / width;
+  const double keep =
+      options_.window_scale / std::sqrt(2.0 * std::numbers::pi) * std::exp(-0.5 * z * z);
+  return RandomStream(options_.seed, block_.begin, position).Uniform(kWindowDraw) < keep;
+}
+
+RowSet Decoder::VisibleRows(BlockRange part) const {
+  if (options_.block_attention) return RowSet::All(block_.end);
+  if (!options_.window) return RowSet::All(ids_.size());
+  const size_t end = options_.slide == Slide::kOff ? block_.end : part.end;
+  std::vector<uint32_t> rows(end);
+  std::iota(rows.begin(), rows.end(), 0u);
+  const size_t window_end = end + std::min(*options_.window, canvas_end_ - end);
+  for (size_t pos = end; pos < window_end; ++pos) {
+    // A row that has been settled is never hidden again.
+    if (!masked_[pos] || InWindow(pos, pos - end)) rows.push_back(static_cast<uint32_t>(pos));
+  }
+  // The canvas's last row tells where the answer must have ended by.
+  const bool tail = window_end < canvas_end_ && options_.window_scale == 0.0;
+  for (size_t pos = tail ? canvas_end_ - 1 : canvas_end_; pos < ids_.size(); ++pos) {
+    rows.push_back(static_cast<uint32_t>(pos));
+  }
+  return RowSet(std::move(rows));
+}
+
 BlockRange Decoder::Part() const {
+  if (options_.slide != Slide::kOff) return SlidingPart();
   if (options_.sub_block_length == 0) return block_;
   BlockRange part{block_.begin, block_.begin};
   while (part.end < block_.end) {
@@ -92,9 +148,7 @@ size_t Decoder::QuotaOfStep() const {
   return 1;
 }
 
-bool Decoder::RuleDecides() const {
-  return options_.threshold || options_.factor || options_.entropy_bound;
-}
+bool Decoder::RuleDecides() const { return RuleOf(options_) != Rule::kSchedule; }
 
 bool Decoder::IsStop(TokenId id) const {
   return std::ranges::find(vocabulary_.stop_ids, id) != vocabulary_.stop_ids.end();
@@ -153,10 +207,10 @@ const StepInput& Decoder::Begin() {
   SPA_CHECK(!done_);
   positions_.clear();
   checked_.clear();
+  const BlockRange part = Part();
   if (seeding_) {
     positions_.push_back(static_cast<uint32_t>(block_.end));
   } else {
-    const BlockRange part = Part();
     for (size_t pos = part.begin; pos < part.end; ++pos) {
       if (masked_[pos]) positions_.push_back(static_cast<uint32_t>(pos));
     }
@@ -169,15 +223,16 @@ const StepInput& Decoder::Begin() {
   }
   candidates_.assign(positions_.size(), {});
   checked_candidates_.assign(checked_.size(), {});
+  const BlockRange cached = CachedBlock(part);
   input_ = {.ids = ids_,
             .masked = masked_,
             .prompt_length = prompt_length_,
-            .block_begin = block_.begin,
-            .block_end = block_.end,
+            .block_begin = cached.begin,
+            .block_end = cached.end,
             .step = forwards_,
             .step_in_block = block_forwards_,
             .shift = shift_,
-            .visible = RowSet::All(options_.block_attention ? block_.end : ids_.size()),
+            .visible = VisibleRows(part),
             .changed = changed_};
   input_.wanted = input_.RowsOf(positions_);
   input_.checked = input_.RowsOf(checked_);
@@ -192,10 +247,15 @@ size_t Decoder::IndexOf(uint32_t row) const {
 
 void Decoder::Offer(uint32_t row, std::span<float> logits) {
   const auto position = row + static_cast<uint32_t>(shift_);
-  const Candidate candidate =
-      SampleToken(logits, options_, vocabulary_, RandomStream(options_.seed, forwards_, position));
   const auto place = std::ranges::lower_bound(positions_, position);
-  if (place != positions_.end() && *place == position) {
+  const bool wanted = place != positions_.end() && *place == position;
+  double divergence = 0.0;
+  if (wanted && options_.klass) divergence = Divergence(logits, memory_[position]);
+  if (wanted && options_.credit > 0.0) AddCredit(options_, logits, memory_[position]);
+  Candidate candidate =
+      SampleToken(logits, options_, vocabulary_, RandomStream(options_.seed, forwards_, position));
+  candidate.divergence = divergence;
+  if (wanted) {
     candidates_[static_cast<size_t>(place - positions_.begin())] = candidate;
   } else {
     const auto check = std::ranges::lower_bound(checked_, position);
@@ -203,19 +263,47 @@ void Decoder::Offer(uint32_t row, std::span<float> logits) {
   }
 }
 
+double Decoder::CurrentThreshold() const {
+  const double threshold = ThresholdOf(options_);
+  if (options_.loosen == 0.0) return threshold;
+  const BlockRange part = Part();
+  size_t suffix = 0;
+  for (const uint32_t row : input_.visible.Between(part.end, canvas_end_)) suffix += masked_[row];
+  return LoosenedThreshold(threshold, options_.loosen, MasksIn(part), part.end - part.begin,
+                           suffix);
+}
+
 std::vector<size_t> Decoder::Choose() const {
   // Position draws use their own stream: no position has this number.
   const RandomStream random(options_.seed, forwards_, UINT64_MAX);
   if (seeding_) return {0};
-  if (options_.threshold) {
-    const size_t at_least = options_.schedule == Schedule::kEvenSplitBlock && !positions_.empty() &&
-                                    !options_.edit_threshold
-                                ? QuotaOfStep()
-                                : std::min<size_t>(1, positions_.size());
-    return CommitThreshold(candidates_, *options_.threshold, at_least);
+  const auto steps = static_cast<double>(steps_per_block_);
+  if (options_.prophet && ProphetExits(candidates_, static_cast<double>(step_) / steps)) {
+    std::vector<size_t> all(candidates_.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    return all;
   }
-  if (options_.factor) return CommitFactor(candidates_, *options_.factor);
-  if (options_.entropy_bound) return CommitEntropyBound(candidates_, *options_.entropy_bound);
+  switch (RuleOf(options_)) {
+    case Rule::kThreshold: {
+      const size_t at_least = options_.schedule == Schedule::kEvenSplitBlock &&
+                                      !positions_.empty() && !options_.edit_threshold
+                                  ? QuotaOfStep()
+                                  : std::min<size_t>(1, positions_.size());
+      return CommitThreshold(candidates_, CurrentThreshold(), at_least);
+    }
+    case Rule::kFactor:
+      return CommitFactor(candidates_, *options_.factor);
+    case Rule::kEntropyBound:
+      return CommitEntropyBound(candidates_, *options_.entropy_bound);
+    case Rule::kHierarchical:
+      return CommitHierarchical(candidates_, positions_, CurrentThreshold(),
+                                *options_.hierarchical);
+    case Rule::kKlass:
+      return CommitKlass(candidates_, CurrentThreshold(), *options_.klass,
+                         std::max<size_t>(1, QuotaOfStep()));
+    case Rule::kSchedule:
+      break;
+  }
   if (options_.schedule == Schedule::kTimeGrid && options_.order == Order::kRandom) {
     const double share =
         step_ + 1 >= steps_per_block_ ? 1.0 : 1.0 - grid_[step_ + 1] / grid_[step_];
@@ -227,13 +315,19 @@ std::vector<size_t> Decoder::Choose() const {
   return CommitBest(candidates_, QuotaOfStep());
 }
 
+void Decoder::Forget(uint32_t position) {
+  if (!memory_.empty()) memory_[position] = PositionMemory();
+}
+
 void Decoder::Commit() {
+  const size_t begin = Part().begin;
   std::vector<uint32_t> changed;
   for (const size_t index : Choose()) {
     const uint32_t pos = positions_[index];
     ids_[pos] = candidates_[index].token;
     masked_[pos] = 0;
     changed.push_back(pos);
+    Forget(pos);
   }
   edited_ = false;
   for (size_t i = 0; i < checked_.size(); ++i) {
@@ -249,6 +343,14 @@ void Decoder::Commit() {
   ++forwards_;
   ++block_forwards_;
   ++step_;
+  if (options_.slide != Slide::kOff) {
+    // Caches that renew everything once per block do so whenever another block's worth is settled.
+    slid_ = SlidingPart().begin - begin;
+    settled_since_block_start_ += changed_.size();
+    if (settled_since_block_start_ >= options_.block_length) {
+      settled_since_block_start_ = block_forwards_ = 0;
+    }
+  }
   if (seeding_) {
     seeding_ = false;
     StartBlock({block_.end, std::min(block_.end + options_.block_length, canvas_end_)});

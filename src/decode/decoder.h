@@ -9,6 +9,7 @@
 
 #include "base/token.h"
 #include "decode/options.h"
+#include "decode/position_memory.h"
 #include "decode/token_sampler.h"
 #include "transformer/step_input.h"
 
@@ -66,8 +67,13 @@ class Decoder {
   // Moves to the next block with masks, skipping steps that settle nothing; sets done_.
   void Advance();
   void StartBlock(BlockRange block);
-  // What is being decoded: the block, or the first part of it that has masks.
+  // What is being decoded: the block, the first part of it that has masks, or where it has slid.
   BlockRange Part() const;
+  BlockRange SlidingPart() const;
+  // The block as caches are told it.
+  BlockRange CachedBlock(BlockRange part) const;
+  RowSet VisibleRows(BlockRange part) const;
+  bool InWindow(size_t position, size_t distance) const;  // DPad's draw
   size_t MasksIn(BlockRange range) const;
   bool BlockFinished() const;
   bool HoldsStop(size_t end) const;  // a stop token among the answer before `end`
@@ -76,8 +82,10 @@ class Decoder {
   // Whether the positions a step will settle are known before its logits.
   bool KnownAhead() const;
   void KeepNextPositions();
+  double CurrentThreshold() const;
   std::vector<size_t> Choose() const;
-  void Finish();  // fills what is still open
+  void Forget(uint32_t position);  // what rules remember of it
+  void Finish();                   // fills what is still open
   bool IsStop(TokenId id) const;
 
   DecodeOptions options_;
@@ -91,11 +99,13 @@ class Decoder {
   std::vector<float> grid_;     // kTimeGrid
   std::vector<size_t> counts_;  // kLinear, of the block
   BlockRange block_;
-  bool seeding_ = false;       // this pass gives the next block's first token
-  size_t step_ = 0;            // planned step of the block
-  size_t block_forwards_ = 0;  // forward passes in the block
-  size_t post_steps_ = 0;      // passes that began with a full block
-  bool edited_ = false;        // the last of them changed something
+  size_t slid_ = 0;                       // by how much a sliding block moved in the last step
+  size_t settled_since_block_start_ = 0;  // of a sliding block
+  bool seeding_ = false;                  // this pass gives the next block's first token
+  size_t step_ = 0;                       // planned step of the block
+  size_t block_forwards_ = 0;             // forward passes in the block
+  size_t post_steps_ = 0;                 // passes that began with a full block
+  bool edited_ = false;                   // the last of them changed something
   size_t masks_at_block_start_ = 0;
   size_t forwards_ = 0;
   bool done_ = false;
@@ -105,6 +115,7 @@ class Decoder {
   std::vector<uint32_t> checked_;  // settled positions that may be edited
   std::vector<Candidate> checked_candidates_;
   RowSet changed_;
+  std::vector<PositionMemory> memory_;  // of each position, if the rule remembers anything
 };
 
 }  // namespace spa

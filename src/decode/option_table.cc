@@ -22,6 +22,8 @@ constexpr std::pair<const char*, EosRule> kEosRules[] = {
 
 constexpr std::pair<const char*, Stop> kStops[] = {
     {"on", Stop::kAnswer}, {"block", Stop::kBlock}, {"off", Stop::kNever}};
+constexpr std::pair<const char*, Slide> kSlides[] = {
+    {"off", Slide::kOff}, {"greedy", Slide::kGreedy}, {"const", Slide::kConst}};
 constexpr std::pair<const char*, Schedule> kSchedules[] = {
     {"even-split", Schedule::kEvenSplit},
     {"even-split-block", Schedule::kEvenSplitBlock},
@@ -80,6 +82,23 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
                         "Block diffusion: a position sees the blocks up to its own"),
        [](const V& v, O& o) { o.block_attention = v.flag(); },
        [](const O& o) { return std::string(o.block_attention ? "on" : "off"); }},
+      {OptionInfo::Choice("slide", Names(kSlides), "off",
+                          "The block moves on with what is settled (DSB): with a block's length of "
+                          "open positions in it, or never longer than a block"),
+       [](const V& v, O& o) { o.slide = kSlides[v.count()].second; },
+       [](const O& o) { return NameOf(kSlides, o.slide); }},
+      {OptionInfo::Count("window", 0, kLong, "all",
+                         "Masks behind the block that take part (Streaming-dLLM); the rest of the "
+                         "canvas costs nothing"),
+       [](const V& v, O& o) { o.window = v.count(); },
+       [](const O& o) { return o.window ? fmt::format("{}", *o.window) : "all"; }},
+      {OptionInfo::Number("window-scale", 0, 100, "0: all of the window",
+                          "Thin the window at random, the farther the more (DPad 2)"),
+       [](const V& v, O& o) { o.window_scale = v.number; },
+       [](const O& o) { return fmt::format("{}", o.window_scale); }},
+      {OptionInfo::Number("window-sigma", 0, 100, "4", "How fast a thinned window fades (DPad)"),
+       [](const V& v, O& o) { o.window_sigma = v.number; },
+       [](const O& o) { return fmt::format("{}", o.window_sigma); }},
       {OptionInfo::Choice("remasking", Names(kOrders), "low_confidence (LLaDA), entropy (Dream)",
                           "What is settled first")
            .WithAlias("alg"),
@@ -119,6 +138,36 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
            "entropy together (try 0.1)"),
        [](const V& v, O& o) { o.entropy_bound = v.number; },
        [](const O& o) { return Text(o.entropy_bound); }},
+      {OptionInfo::Number("hierarchical", 0, 1, "off",
+                          "Parallel decoding: settle the surest of every run of masks if it is "
+                          "this probable, and what reaches the threshold (try 0.4)"),
+       [](const V& v, O& o) { o.hierarchical = v.number; },
+       [](const O& o) { return Text(o.hierarchical); }},
+      {OptionInfo::Number("klass", 0, 1e6, "off",
+                          "Parallel decoding: settle what reaches the threshold and moved less "
+                          "than this (KL) in the last two steps (try 0.01)"),
+       [](const V& v, O& o) { o.klass = v.number; }, [](const O& o) { return Text(o.klass); }},
+      {OptionInfo::Number("loosen", 0, 1, "0",
+                          "Let the threshold fall by up to this share while the block fills "
+                          "(Streaming-dLLM 0.3)"),
+       [](const V& v, O& o) { o.loosen = v.number; },
+       [](const O& o) { return fmt::format("{}", o.loosen); }},
+      {OptionInfo::Number("credit", 0, 100, "0: off",
+                          "Raise tokens that were the best in earlier steps (CreditDecoding 0.7)"),
+       [](const V& v, O& o) { o.credit = v.number; },
+       [](const O& o) { return fmt::format("{}", o.credit); }},
+      {OptionInfo::Number("credit-decay", 0, 1, "0.8", "What is left of a credit after a step"),
+       [](const V& v, O& o) { o.credit_decay = v.number; },
+       [](const O& o) { return fmt::format("{}", o.credit_decay); }},
+      {OptionInfo::Number("credit-power", 0, 100, "0.2",
+                          "A step adds the best token's probability to this power"),
+       [](const V& v, O& o) { o.credit_power = v.number; },
+       [](const O& o) { return fmt::format("{}", o.credit_power); }},
+      {OptionInfo::Flag("prophet", "off",
+                        "Settle the rest of a block once its best tokens stand clear of the "
+                        "second best"),
+       [](const V& v, O& o) { o.prophet = v.flag(); },
+       [](const O& o) { return std::string(o.prophet ? "on" : "off"); }},
       {OptionInfo::Number("edit-threshold", 0, 1, "off; LLaDA2.1 0.5",
                           "Rewrite a settled token of the block when another is this probable"),
        [](const V& v, O& o) { o.edit_threshold = v.number; },
