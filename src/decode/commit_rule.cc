@@ -62,7 +62,7 @@ std::vector<size_t> CommitThreshold(std::span<const Candidate> candidates, doubl
 
 std::vector<size_t> CommitEntropyBound(std::span<const Candidate> candidates, double bound) {
   const std::vector<size_t> order =
-      Ranked(candidates.size(), [&](size_t i) { return candidates[i].score; });
+      Ranked(candidates.size(), [&](size_t i) { return candidates[i].probability; });
   double sum = 0.0, largest = 0.0;
   size_t count = 0;
   for (; count < order.size(); ++count) {

@@ -29,8 +29,8 @@ std::vector<size_t> CommitEach(std::span<const Candidate> candidates, double pro
 std::vector<size_t> CommitThreshold(std::span<const Candidate> candidates, double threshold,
                                     size_t at_least = 1);
 
-// The longest run of candidates, highest score first, whose entropies without the largest add up to
-// at most `bound`; at least one (EB-Sampler).
+// The longest run of candidates, most probable first, whose entropies without the largest add up
+// to at most `bound`; at least one (EB-Sampler). RND1's sampler ranks the same way.
 std::vector<size_t> CommitEntropyBound(std::span<const Candidate> candidates, double bound);
 
 // The largest n with (n + 1) (1 - n-th highest probability) < factor, at least 1 (Fast-dLLM). The

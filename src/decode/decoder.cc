@@ -4,10 +4,13 @@
 #include <cmath>
 #include <numbers>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "decode/commit_rule.h"
+#include "decode/revoke.h"
 #include "decode/schedule.h"
+#include "kernels/logit_stats.h"
 
 namespace spa {
 namespace {
@@ -16,6 +19,13 @@ namespace {
 constexpr size_t kRowsBeforeSlidingBlock = 24;
 // The element of a position's random stream that thins a window; no token has this number.
 constexpr uint64_t kWindowDraw = uint64_t{1} << 33;
+
+// DAEDAL's constants.
+constexpr size_t kProbedPositions = 32;  // at the canvas's end
+constexpr double kEndSureAtStart = 0.5;  // less: the canvas grows before a block begins
+constexpr double kEndSureInBlock = 0.9;  // less: a position that nothing fits becomes several
+constexpr double kNothingFits = 0.1;
+constexpr size_t kInsertedMasks = 7;
 
 size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -32,12 +42,23 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
   const size_t block = options_.block_length;
   canvas_end_ = prompt_length_ + options_.gen_length;
   if (options_.blocks_from_start) canvas_end_ = RoundUp(canvas_end_, block);
-  ids_.resize(canvas_end_, vocabulary_.mask_id);
+  suffix_length_ = suffix.size();
+  const size_t most = std::max(canvas_end_, prompt_length_ + MaxCanvas(options_));
+  if (most > canvas_end_ && suffix_length_ > 0) {
+    throw Error("a canvas that text follows cannot grow: leave out --grow");
+  }
+  ids_.resize(most, vocabulary_.mask_id);
   masked_.assign(ids_.size(), 0);
   std::fill(masked_.begin() + static_cast<ptrdiff_t>(prompt_length_), masked_.end(), 1);
   ids_.insert(ids_.end(), suffix.begin(), suffix.end());
+  if (options_.wino) {
+    if (shift_ > 0) {
+      throw Error("wino is defined for models that predict a position from its own row: use saber");
+    }
+    ids_.resize(ids_.size() + block, vocabulary_.mask_id);  // shadow rows
+  }
   masked_.resize(ids_.size(), 0);
-  if (options_.credit > 0.0 || options_.klass) memory_.resize(canvas_end_);
+  if (options_.credit > 0.0 || options_.klass || options_.saber > 0) memory_.resize(most);
   const bool slides = options_.slide != Slide::kOff;
   const size_t num_blocks = slides ? 1 : (options_.gen_length + block - 1) / block;
   steps_per_block_ = options_.steps_per_block > 0 ? options_.steps_per_block
@@ -58,6 +79,7 @@ void Decoder::StartBlock(BlockRange block) {
   block_ = block;
   step_ = block_forwards_ = post_steps_ = 0;
   edited_ = false;
+  last_settled_ = kWinoFirstLast;
   masks_at_block_start_ = MasksIn(block_);
   if (options_.schedule == Schedule::kLinear) {
     counts_ = LinearCounts(masks_at_block_start_, steps_per_block_);
@@ -99,7 +121,7 @@ bool Decoder::InWindow(size_t position, size_t distance) const {
 
 RowSet Decoder::VisibleRows(BlockRange part) const {
   if (options_.block_attention) return RowSet::All(block_.end);
-  if (!options_.window) return RowSet::All(ids_.size());
+  if (!options_.window) return RowSet::All(SequenceEnd());
   const size_t end = options_.slide == Slide::kOff ? block_.end : part.end;
   std::vector<uint32_t> rows(end);
   std::iota(rows.begin(), rows.end(), 0u);
@@ -110,7 +132,7 @@ RowSet Decoder::VisibleRows(BlockRange part) const {
   }
   // The canvas's last row tells where the answer must have ended by.
   const bool tail = window_end < canvas_end_ && options_.window_scale == 0.0;
-  for (size_t pos = tail ? canvas_end_ - 1 : canvas_end_; pos < ids_.size(); ++pos) {
+  for (size_t pos = tail ? canvas_end_ - 1 : canvas_end_; pos < SequenceEnd(); ++pos) {
     rows.push_back(static_cast<uint32_t>(pos));
   }
   return RowSet(std::move(rows));
@@ -181,7 +203,7 @@ void Decoder::Advance() {
     }
     // Dream's schedule has steps that settle nothing: their forward pass would change nothing.
     const bool each = options_.order == Order::kRandom && options_.schedule == Schedule::kTimeGrid;
-    if (RuleDecides() || each || QuotaOfStep() > 0) return;
+    if (RuleDecides() || each || options_.grow > 0 || QuotaOfStep() > 0) return;
     ++step_;
   }
 }
@@ -215,14 +237,22 @@ const StepInput& Decoder::Begin() {
       if (masked_[pos]) positions_.push_back(static_cast<uint32_t>(pos));
     }
     if (KnownAhead()) KeepNextPositions();
-    for (size_t pos = std::max(prompt_length_, block_.begin);
-         options_.edit_threshold && pos < block_.end; ++pos) {
+    const bool checks = options_.edit_threshold || Revokes(options_);
+    for (size_t pos = std::max(prompt_length_, block_.begin); checks && pos < block_.end; ++pos) {
       if (!masked_[pos]) checked_.push_back(static_cast<uint32_t>(pos));
     }
     if (positions_.empty()) ++post_steps_;
   }
+  probed_.clear();
+  if (options_.grow > 0 && block_forwards_ == 0) {
+    const size_t count = std::min(kProbedPositions, canvas_end_ - prompt_length_);
+    for (size_t pos = canvas_end_ - count; pos < canvas_end_; ++pos) {
+      probed_.push_back(static_cast<uint32_t>(pos));
+    }
+  }
   candidates_.assign(positions_.size(), {});
   checked_candidates_.assign(checked_.size(), {});
+  probed_candidates_.assign(probed_.size(), {});
   const BlockRange cached = CachedBlock(part);
   input_ = {.ids = ids_,
             .masked = masked_,
@@ -235,7 +265,18 @@ const StepInput& Decoder::Begin() {
             .visible = VisibleRows(part),
             .changed = changed_};
   input_.wanted = input_.RowsOf(positions_);
-  input_.checked = input_.RowsOf(checked_);
+  if (options_.wino) {
+    const auto shadow = static_cast<uint32_t>(ids_.size() - options_.block_length);
+    std::vector<uint32_t> rows = checked_;
+    for (uint32_t& row : rows) row += shadow - static_cast<uint32_t>(block_.begin);
+    input_.shadow_begin = shadow;
+    input_.checked = input_.renewed = RowSet(std::move(rows));
+    input_.visible = input_.visible.Union(input_.renewed);
+  } else {
+    const RowSet probed = input_.RowsOf(probed_);
+    input_.checked = input_.RowsOf(checked_).Union(probed.Without(input_.wanted));
+    input_.renewed = std::exchange(renewed_, RowSet()).Union(probed);
+  }
   return input_;
 }
 
@@ -246,21 +287,31 @@ size_t Decoder::IndexOf(uint32_t row) const {
 }
 
 void Decoder::Offer(uint32_t row, std::span<float> logits) {
-  const auto position = row + static_cast<uint32_t>(shift_);
-  const auto place = std::ranges::lower_bound(positions_, position);
-  const bool wanted = place != positions_.end() && *place == position;
+  const uint32_t position = input_.PositionOf(input_.PlaceOf(row));
+  // The candidate of a position in one of the lists.
+  const auto find = [position](const auto& positions, auto& candidates) {
+    const auto place = std::ranges::lower_bound(positions, position);
+    return place != positions.end() && *place == position
+               ? &candidates[static_cast<size_t>(place - positions.begin())]
+               : nullptr;
+  };
+  if (input_.IsShadow(row)) {
+    const auto token = static_cast<size_t>(ids_[position]);
+    const double probability = std::exp(logits[token] - ComputeLogitStats(logits).log_sum_exp);
+    *find(checked_, checked_candidates_) =
+        Candidate{.token = ids_[position], .probability = probability};
+    return;
+  }
+  Candidate* wanted = find(positions_, candidates_);
   double divergence = 0.0;
-  if (wanted && options_.klass) divergence = Divergence(logits, memory_[position]);
-  if (wanted && options_.credit > 0.0) AddCredit(options_, logits, memory_[position]);
+  if (wanted != nullptr && options_.klass) divergence = Divergence(logits, memory_[position]);
+  if (wanted != nullptr && options_.credit > 0.0) AddCredit(options_, logits, memory_[position]);
   Candidate candidate =
       SampleToken(logits, options_, vocabulary_, RandomStream(options_.seed, forwards_, position));
   candidate.divergence = divergence;
-  if (wanted) {
-    candidates_[static_cast<size_t>(place - positions_.begin())] = candidate;
-  } else {
-    const auto check = std::ranges::lower_bound(checked_, position);
-    checked_candidates_[static_cast<size_t>(check - checked_.begin())] = candidate;
-  }
+  if (wanted != nullptr) *wanted = candidate;
+  if (auto* checked = find(checked_, checked_candidates_)) *checked = candidate;
+  if (auto* probed = find(probed_, probed_candidates_)) *probed = candidate;
 }
 
 double Decoder::CurrentThreshold() const {
@@ -301,6 +352,9 @@ std::vector<size_t> Decoder::Choose() const {
     case Rule::kKlass:
       return CommitKlass(candidates_, CurrentThreshold(), *options_.klass,
                          std::max<size_t>(1, QuotaOfStep()));
+    case Rule::kWino:
+    case Rule::kSaber:
+      SPA_CHECK(false);  // Revise
     case Rule::kSchedule:
       break;
   }
@@ -312,32 +366,142 @@ std::vector<size_t> Decoder::Choose() const {
   if (options_.order_temperature > 0.0) {
     return CommitDrawn(candidates_, QuotaOfStep(), options_.order_temperature, random);
   }
-  return CommitBest(candidates_, QuotaOfStep());
+  // Masks that were inserted are not in the schedule.
+  return CommitBest(candidates_, std::max<size_t>(QuotaOfStep(), options_.grow > 0 ? 1 : 0));
 }
 
 void Decoder::Forget(uint32_t position) {
   if (!memory_.empty()) memory_[position] = PositionMemory();
 }
 
-void Decoder::Commit() {
-  const size_t begin = Part().begin;
+void Decoder::Settle(size_t index) {
+  const uint32_t pos = positions_[index];
+  ids_[pos] = candidates_[index].token;
+  masked_[pos] = 0;
+  Forget(pos);
+  if (options_.saber > 0) {
+    memory_[pos].settled_with = memory_[pos].last_confidence = candidates_[index].probability;
+  }
+}
+
+void Decoder::Open(uint32_t position) {
+  ids_[position] = vocabulary_.mask_id;
+  masked_[position] = 1;
+  Forget(position);
+}
+
+std::vector<uint32_t> Decoder::Revise() {
+  std::vector<size_t> settles, opens;
+  if (options_.wino) {
+    settles = WinoSettles(candidates_, CurrentThreshold());
+    std::vector<double> unseen;
+    for (const auto& candidate : checked_candidates_) unseen.push_back(candidate->probability);
+    if (settles.size() > 1) opens = WinoOpens(unseen, *options_.wino, last_settled_);
+    last_settled_ = settles.size();
+  } else {
+    double sum = 0.0, count = 0.0;
+    for (const PositionMemory& memory : memory_) {
+      sum += memory.settled_with;
+      count += memory.settled_with > 0.0 ? 1.0 : 0.0;
+    }
+    settles = SaberSettles(candidates_, count > 0.0 ? sum / count : 1.0, options_.saber);
+    std::vector<double> gain;
+    for (size_t i = 0; i < checked_.size(); ++i) {
+      double& last = memory_[checked_[i]].last_confidence;
+      const double now = checked_candidates_[i] ? checked_candidates_[i]->probability : last;
+      gain.push_back(now - std::exchange(last, now));
+    }
+    opens = SaberOpens(gain, options_.saber, settles.size());
+  }
   std::vector<uint32_t> changed;
-  for (const size_t index : Choose()) {
-    const uint32_t pos = positions_[index];
-    ids_[pos] = candidates_[index].token;
-    masked_[pos] = 0;
-    changed.push_back(pos);
-    Forget(pos);
+  for (const size_t index : settles) {
+    Settle(index);
+    changed.push_back(positions_[index]);
+  }
+  for (const size_t index : opens) {
+    Open(checked_[index]);
+    changed.push_back(checked_[index]);
+  }
+  return changed;
+}
+
+double Decoder::EndConfidence() const {
+  double sum = 0.0;
+  for (const Candidate& candidate : probed_candidates_) {
+    if (IsStop(candidate.token)) sum += candidate.probability;
+  }
+  return sum / static_cast<double>(kProbedPositions);
+}
+
+void Decoder::GrowCanvas() {
+  // At first in large steps, to find about the right length; then by blocks.
+  const size_t length = canvas_end_ - prompt_length_;
+  const size_t more = block_.begin == prompt_length_ ? length : options_.block_length;
+  canvas_end_ = std::min(canvas_end_ + more, prompt_length_ + options_.grow);
+  block_.end = std::min(block_.begin + options_.block_length, canvas_end_);
+}
+
+void Decoder::InsertMasks() {
+  const size_t count = std::min(kInsertedMasks, prompt_length_ + options_.grow - canvas_end_);
+  if (count == 0 || end_confidence_ >= kEndSureInBlock) return;
+  std::optional<size_t> least;
+  for (size_t i = 0; i < positions_.size(); ++i) {
+    if (!masked_[positions_[i]] || candidates_[i].probability >= kNothingFits) continue;
+    if (!least || candidates_[i].probability < candidates_[*least].probability) least = i;
+  }
+  if (!least) return;
+  const auto move = [&](auto& values, const auto& value) {
+    const auto from = values.begin() + static_cast<ptrdiff_t>(positions_[*least] + 1);
+    const auto end = values.begin() + static_cast<ptrdiff_t>(canvas_end_);
+    std::move_backward(from, end, end + static_cast<ptrdiff_t>(count));
+    std::fill_n(from, count, value);
+  };
+  move(ids_, vocabulary_.mask_id);
+  move(masked_, uint8_t{1});
+  if (!memory_.empty()) move(memory_, PositionMemory());
+  canvas_end_ += count;
+  block_.end = std::min(block_.begin + options_.block_length, canvas_end_);
+  renewed_ = RowSet::Range(positions_[*least] + 1, canvas_end_);
+}
+
+void Decoder::Commit() {
+  if (!probed_.empty()) {
+    end_confidence_ = EndConfidence();
+    if (end_confidence_ < kEndSureAtStart && canvas_end_ < prompt_length_ + options_.grow) {
+      GrowCanvas();
+      changed_ = RowSet();
+      ++forwards_;
+      return;
+    }
+  }
+  const size_t begin = Part().begin;
+  const std::vector<TokenId> before = options_.grow > 0 ? ids_ : std::vector<TokenId>();
+  std::vector<uint32_t> changed;
+  if (Revokes(options_)) {
+    changed = Revise();
+  } else {
+    for (const size_t index : Choose()) {
+      Settle(index);
+      changed.push_back(positions_[index]);
+    }
   }
   edited_ = false;
-  for (size_t i = 0; i < checked_.size(); ++i) {
-    const Candidate& candidate = checked_candidates_[i];
-    if (candidate.probability <= *options_.edit_threshold || candidate.token == ids_[checked_[i]]) {
+  for (size_t i = 0; options_.edit_threshold && i < checked_.size(); ++i) {
+    const auto& candidate = checked_candidates_[i];
+    if (!candidate || candidate->probability <= *options_.edit_threshold ||
+        candidate->token == ids_[checked_[i]]) {
       continue;
     }
-    ids_[checked_[i]] = candidate.token;
+    ids_[checked_[i]] = candidate->token;
     changed.push_back(checked_[i]);
     edited_ = true;
+  }
+  if (options_.grow > 0) {
+    InsertMasks();
+    changed.clear();
+    for (size_t pos = prompt_length_; pos < canvas_end_; ++pos) {
+      if (ids_[pos] != before[pos]) changed.push_back(static_cast<uint32_t>(pos));
+    }
   }
   changed_ = RowSet(std::move(changed));
   ++forwards_;
@@ -359,7 +523,12 @@ void Decoder::Commit() {
   Advance();
 }
 
+size_t Decoder::settled() const {
+  return done_ ? settled_at_end_ : canvas().size() - MasksIn({prompt_length_, canvas_end_});
+}
+
 void Decoder::Finish() {
+  settled_at_end_ = settled();
   done_ = true;
   for (size_t pos = prompt_length_; pos < canvas_end_; ++pos) {
     if (masked_[pos]) ids_[pos] = vocabulary_.fill_id;
@@ -368,10 +537,10 @@ void Decoder::Finish() {
 }
 
 Decoder::Prefix Decoder::SettledPrefix() const {
-  // Tokens of a block that is still edited may change.
-  const size_t end = options_.edit_threshold && !done_ && !BlockFinished()
-                         ? std::max(prompt_length_, block_.begin)
-                         : canvas_end_;
+  // Tokens of a block that is still edited or revised may change.
+  const bool revised = options_.edit_threshold || Revokes(options_);
+  const size_t end =
+      revised && !done_ && !BlockFinished() ? std::max(prompt_length_, block_.begin) : canvas_end_;
   Prefix prefix;
   for (size_t pos = prompt_length_; pos < end && !masked_[pos]; ++pos) {
     if (IsStop(ids_[pos])) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,7 +24,8 @@ struct BlockRange {
 class Decoder {
  public:
   // The prompt has at least one token; options have been validated. A position is predicted by the
-  // row `shift` places before it. `suffix` follows the canvas and never changes.
+  // row `shift` places before it. `suffix` follows the canvas and never changes. Throws Error if
+  // the options cannot be had with these.
   Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
           const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix = {});
 
@@ -37,7 +39,10 @@ class Decoder {
   // Settles positions; changed() then holds those with a new token.
   void Commit();
 
-  std::span<const TokenId> ids() const { return ids_; }  // prompt, canvas and suffix
+  // Prompt, canvas and suffix.
+  std::span<const TokenId> ids() const { return std::span(ids_).first(SequenceEnd()); }
+  // Rows there may ever be: a canvas may grow, and there may be shadow rows behind it.
+  size_t num_rows() const { return ids_.size(); }
   std::span<const TokenId> canvas() const {
     return ids().subspan(prompt_length_, canvas_end_ - prompt_length_);
   }
@@ -52,11 +57,12 @@ class Decoder {
   BlockRange block() const { return block_; }
   size_t prompt_length() const { return prompt_length_; }
   size_t steps() const { return forwards_; }  // forward passes so far
+  size_t settled() const;                     // positions of the canvas that have a token
   const DecodeOptions& options() const { return options_; }
 
   // Length of the settled run at the start of the answer, and whether it ends the answer: the
-  // first stop token with everything before it settled. Tokens that may still be edited do not
-  // count.
+  // first stop token with everything before it settled. Tokens that may still be edited or opened
+  // again do not count.
   struct Prefix {
     size_t length = 0;  // tokens of the answer, without the stop token
     bool ended = false;
@@ -87,12 +93,14 @@ class Decoder {
   void Forget(uint32_t position);  // what rules remember of it
   void Finish();                   // fills what is still open
   bool IsStop(TokenId id) const;
+  size_t SequenceEnd() const { return canvas_end_ + suffix_length_; }
 
   DecodeOptions options_;
   DecodeVocabulary vocabulary_;
   size_t shift_;
   size_t prompt_length_;
-  size_t canvas_end_;
+  size_t canvas_end_ = 0;
+  size_t suffix_length_ = 0;
   std::vector<TokenId> ids_;
   std::vector<uint8_t> masked_;
   size_t steps_per_block_;
@@ -109,11 +117,19 @@ class Decoder {
   size_t masks_at_block_start_ = 0;
   size_t forwards_ = 0;
   bool done_ = false;
+  size_t settled_at_end_ = 0;
+  size_t last_settled_ = 0;      // in the last step: WINO
+  double end_confidence_ = 0.0;  // when it was last looked at: DAEDAL
   StepInput input_;
   std::vector<uint32_t> positions_;  // wanted positions
   std::vector<Candidate> candidates_;
-  std::vector<uint32_t> checked_;  // settled positions that may be edited
-  std::vector<Candidate> checked_candidates_;
+  std::vector<uint32_t> checked_;  // settled positions that may be edited or opened again
+  // What their own rows say; with WINO, how probable their token is unseen. Nothing if the cache
+  // did not compute the row.
+  std::vector<std::optional<Candidate>> checked_candidates_;
+  std::vector<uint32_t> probed_;  // positions at the end of a canvas that may grow
+  std::vector<Candidate> probed_candidates_;
+  RowSet renewed_;  // rows that were moved
   RowSet changed_;
   std::vector<PositionMemory> memory_;  // of each position, if the rule remembers anything
 };

@@ -17,7 +17,7 @@ Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
   const size_t num_states = options.cfg_scale > 0.0 ? 2 : 1;
   for (size_t i = 0; i < num_states; ++i) {
     states_.push_back(
-        std::make_unique<SequenceState>(config, decoder_.ids().size(), kv_type, policy()));
+        std::make_unique<SequenceState>(config, decoder_.num_rows(), kv_type, policy()));
     states_.back()->set_attention(attention);
   }
   if (num_states == 2) {

@@ -62,6 +62,11 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
                          "Length of the answer's canvas"),
        [](const V& v, O& o) { o.gen_length = v.count(); },
        [](const O& o) { return fmt::format("{}", o.gen_length); }},
+      {OptionInfo::Count("grow", 0, kLong, "0: off",
+                         "Let the canvas grow to this length while its end is not sure to be the "
+                         "answer's (DAEDAL)"),
+       [](const V& v, O& o) { o.grow = v.count(); },
+       [](const O& o) { return fmt::format("{}", o.grow); }},
       {OptionInfo::Count("block-length", 1, kLong,
                          "the model's, else 32 (LLaDA) or the whole canvas (Dream)",
                          "Decode in blocks of this many tokens"),
@@ -163,6 +168,15 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
                           "A step adds the best token's probability to this power"),
        [](const V& v, O& o) { o.credit_power = v.number; },
        [](const O& o) { return fmt::format("{}", o.credit_power); }},
+      {OptionInfo::Number("wino", 0, 1, "off",
+                          "Revocable decoding: settle what reaches the threshold (0.6), open again "
+                          "what is less probable than this when its token is hidden (try 0.9)"),
+       [](const V& v, O& o) { o.wino = v.number; }, [](const O& o) { return Text(o.wino); }},
+      {OptionInfo::Count("saber", 0, kLong, "0: off",
+                         "Revocable decoding: settle at least this many and what is surer than "
+                         "those before, open again what lost confidence (try 2)"),
+       [](const V& v, O& o) { o.saber = v.count(); },
+       [](const O& o) { return fmt::format("{}", o.saber); }},
       {OptionInfo::Flag("prophet", "off",
                         "Settle the rest of a block once its best tokens stand clear of the "
                         "second best"),

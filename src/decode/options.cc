@@ -1,5 +1,6 @@
 #include "decode/options.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -7,6 +8,8 @@
 namespace spa {
 
 Rule RuleOf(const DecodeOptions& o) {
+  if (o.wino) return Rule::kWino;
+  if (o.saber > 0) return Rule::kSaber;
   if (o.hierarchical) return Rule::kHierarchical;
   if (o.klass) return Rule::kKlass;
   if (o.factor) return Rule::kFactor;
@@ -14,7 +17,11 @@ Rule RuleOf(const DecodeOptions& o) {
   return o.threshold ? Rule::kThreshold : Rule::kSchedule;
 }
 
-double ThresholdOf(const DecodeOptions& o) { return o.threshold.value_or(0.9); }
+double ThresholdOf(const DecodeOptions& o) { return o.threshold.value_or(o.wino ? 0.6 : 0.9); }
+
+bool Revokes(const DecodeOptions& o) { return o.wino || o.saber > 0; }
+
+size_t MaxCanvas(const DecodeOptions& o) { return std::max(o.gen_length, o.grow); }
 
 void ValidateDecodeOptions(const DecodeOptions& o) {
   if (o.gen_length < 1) throw Error("the generation length must be at least 1");
@@ -56,14 +63,30 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
   finite(o.credit, 0.0, 100.0, "credit");
   finite(o.credit_decay, 0.0, 1.0, "the credit's decay");
   finite(o.credit_power, 0.0, 100.0, "the credit's power");
-  const bool with_threshold = o.threshold || o.hierarchical || o.klass;
-  const int rules = (with_threshold ? 1 : 0) + (o.factor ? 1 : 0) + (o.entropy_bound ? 1 : 0);
-  if (rules > 1 || (o.hierarchical && o.klass)) {
+  if (o.wino) finite(*o.wino, 0.0, 1.0, "wino");
+  const int with_threshold = (o.hierarchical ? 1 : 0) + (o.klass ? 1 : 0) + (o.wino ? 1 : 0);
+  const int others = (o.factor ? 1 : 0) + (o.entropy_bound ? 1 : 0) + (o.saber > 0 ? 1 : 0);
+  if (with_threshold + others + (o.threshold && with_threshold == 0 ? 1 : 0) > 1) {
     throw Error(
-        "give one rule: threshold, factor, entropy bound, hierarchical or klass (the last two with "
-        "a threshold of their own)");
+        "give one rule: threshold, factor, entropy bound, hierarchical, klass, wino or saber "
+        "(hierarchical, klass and wino with a threshold of their own)");
   }
-  if (o.loosen > 0.0 && !with_threshold) throw Error("there is no threshold to loosen");
+  if (Revokes(o) && (slides || o.block_attention || o.edit_threshold || o.cfg_scale > 0.0)) {
+    throw Error(
+        "wino and saber go with fixed blocks, and neither with block attention, edits or guidance");
+  }
+  if (o.grow > 0) {
+    if (o.grow < o.gen_length) {
+      throw Error("a canvas of {} cannot grow to {}", o.gen_length, o.grow);
+    }
+    if (o.window || o.block_attention || slides || Revokes(o) || o.cfg_scale > 0.0) {
+      throw Error(
+          "a canvas that grows goes neither with a window, which makes it unnecessary, nor with "
+          "block attention, a sliding block, wino, saber or guidance");
+    }
+  }
+  if (o.loosen > 0.0 && !o.threshold && with_threshold == 0)
+    throw Error("there is no threshold to loosen");
   if (o.edit_threshold && !o.threshold) throw Error("edits of settled tokens need a threshold");
   if (o.edit_threshold && o.cfg_scale > 0.0) {
     throw Error("edits of settled tokens do not go with guidance");

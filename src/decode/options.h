@@ -58,6 +58,8 @@ enum class EosRule {
 
 struct DecodeOptions {
   size_t gen_length = 128;
+  size_t grow =
+      0;  // DAEDAL: the canvas may grow to this length while the answer does not fit; 0: off
   size_t block_length = 32;
   size_t steps = 128;           // forward passes planned, shared by the blocks
   size_t steps_per_block = 0;   // overrides `steps` if given
@@ -93,7 +95,9 @@ struct DecodeOptions {
   double credit = 0.0;                  // CreditDecoding: weight of having been the best before
   double credit_decay = 0.8;
   double credit_power = 0.2;
-  bool prophet = false;  // settle the rest of the block once its best tokens stand clear
+  std::optional<double> wino;  // open a settled token again when it is less probable unseen
+  size_t saber = 0;            // settle at least this many, open again what lost confidence; 0: off
+  bool prophet = false;        // settle the rest of the block once its best tokens stand clear
   std::optional<double> edit_threshold;  // rewrite settled tokens of the block (LLaDA2.1)
   size_t max_post_steps = 16;            // passes over a full block that may still edit it
   EosRule eos_rule = EosRule::kFree;
@@ -110,8 +114,21 @@ struct DecodeVocabulary {
 };
 
 // What decides how many positions a step settles.
-enum class Rule { kSchedule, kThreshold, kFactor, kEntropyBound, kHierarchical, kKlass };
+enum class Rule {
+  kSchedule,
+  kThreshold,
+  kFactor,
+  kEntropyBound,
+  kHierarchical,
+  kKlass,
+  kWino,
+  kSaber,
+};
 Rule RuleOf(const DecodeOptions& options);
+// Whether settled positions of the block may open again.
+bool Revokes(const DecodeOptions& options);
+// The longest the canvas can become.
+size_t MaxCanvas(const DecodeOptions& options);
 // How probable a token must be for the rule; as the authors have it unless given.
 double ThresholdOf(const DecodeOptions& options);
 

@@ -15,6 +15,8 @@ struct PositionMemory {
   std::vector<std::pair<TokenId, double>> credits;  // of the tokens that have been the best
   std::vector<float> distribution;                  // of the last step   [vocab_rows]
   double last_divergence = 0.0;
+  double settled_with = 0.0;     // confidence when it was settled; 0: open
+  double last_confidence = 0.0;  // of the last step it was read in
 };
 
 // CreditDecoding (arXiv 2510.06133): earlier credits decay, this step's best token earns

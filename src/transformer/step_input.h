@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,11 +32,23 @@ struct StepInput {
   RowSet wanted = {};  // rows whose logits decide what is settled
   // Rows whose logits verify settled positions; read only if the row reaches the last layer.
   RowSet checked = {};
+  // Rows that are computed in every layer, whatever the cache keeps of them: moved to another
+  // position, or read outside of what is being decoded. Described as never computed.
+  RowSet renewed = {};
+  // Shadow rows: row shadow_begin + i is a mask at the position of block_begin + i. It sees every
+  // visible row but the one in whose place it stands; no other row sees it. They are renewed.
+  std::optional<size_t> shadow_begin = {};
 
   // Set by the transformer:
   RowSet never_computed = {};  // visible rows without keys and values: planned in every layer
   // Visible rows whose token is not the one they last ran with, never_computed included.
   RowSet new_tokens = {};
+
+  bool IsShadow(uint32_t row) const { return shadow_begin && row >= *shadow_begin; }
+  // Where a row stands in the sequence.
+  uint32_t PlaceOf(uint32_t row) const {
+    return IsShadow(row) ? static_cast<uint32_t>(row - *shadow_begin + block_begin) : row;
+  }
 
   size_t num_rows() const { return ids.size(); }  // room for rows, visible or not
   size_t end() const { return visible.empty() ? 0 : visible[visible.size() - 1] + 1; }
