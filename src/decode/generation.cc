@@ -8,7 +8,8 @@ Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
                        const DecodeOptions& options, const DecodeVocabulary& vocabulary,
                        KvType kv_type, const PolicyFactory& policy, std::vector<TokenId> suffix)
     : decoder_(std::move(prompt), options, vocabulary, config.logit_shift ? 1 : 0,
-               std::move(suffix)) {
+               std::move(suffix)),
+      num_layers_(config.num_layers) {
   AttentionPattern attention;  // full
   if (options.block_attention) {
     attention = {AttentionKind::kBlocks, options.block_length,
@@ -36,6 +37,9 @@ GenerationStats Generation::Stats() const {
   stats.steps = decoder_.steps();
   stats.rows_computed = rows_computed();
   stats.rows_total = rows_total();
+  stats.settled_tokens = decoder_.settled();
+  stats.later_rows = static_cast<double>(stats.rows_computed - first_step_rows_) /
+                     static_cast<double>(num_layers_);
   stats.cache_bytes = cache_bytes();
   stats.seed = decoder_.options().seed;
   return stats;
@@ -93,6 +97,7 @@ void Generation::Finish(ThreadPool& pool) {
     });
   }
   decoder_.Commit();
+  if (decoder_.steps() == 1) first_step_rows_ = rows_computed();
   std::vector<float> confidence;
   for (const Candidate& candidate : decoder_.candidates()) {
     confidence.push_back(static_cast<float>(candidate.probability));

@@ -102,6 +102,7 @@ struct DecodeOptions {
   size_t max_post_steps = 16;            // passes over a full block that may still edit it
   EosRule eos_rule = EosRule::kFree;
   Stop stop = Stop::kAnswer;
+  bool exact = false;  // one token per step without a cache, whatever else is the default
   uint64_t seed = 0;
 };
 

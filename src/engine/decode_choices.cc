@@ -42,8 +42,17 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
     const auto found = values_.find(option.info.name);
     if (found != values_.end()) option.set(found->second, options);
   }
+  if (options.exact) {
+    for (const char* name : {"threshold", "factor", "entropy-bound", "hierarchical", "klass",
+                             "credit", "wino", "saber", "prophet", "window", "slide", "steps"}) {
+      if (has(name)) throw Error("exact decoding settles one token per step: leave out {}", name);
+    }
+    options.threshold.reset();
+    options.edit_threshold.reset();
+    options.window.reset();
+  }
   // Another rule takes the place of the model's own.
-  if ((has("factor") || has("entropy-bound")) && !has("threshold")) {
+  if ((has("factor") || has("entropy-bound") || has("saber")) && !has("threshold")) {
     options.threshold.reset();
     if (!has("edit-threshold")) options.edit_threshold.reset();
   }
@@ -59,6 +68,7 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
     }
   }
   if (!has("steps")) options.steps = options.gen_length;
+  if (options.exact) options.steps_per_block = options.block_length;
   if (options.steps > options.gen_length) {
     throw Error("{} steps are more than the {} tokens to settle", options.steps,
                 options.gen_length);

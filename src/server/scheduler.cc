@@ -181,7 +181,7 @@ bool Scheduler::StartJob(Job& job) {
     job.answer.emplace(engine_.tokenizer(), task.stops, task.max_tokens);
     if (task.frames) {
       job.generation->state().trace = true;
-      job.confidence.assign(task.decode.gen_length, -1.0f);
+      job.confidence.assign(MaxCanvas(task.decode), -1.0f);
     }
   } catch (...) {
     EndByException(job);
@@ -229,7 +229,7 @@ Frame Scheduler::MakeFrame(Job& job) const {
   frame.prompt_tokens = begin;
   frame.block_begin = decoder.input().block_begin - begin;
   frame.block_end = decoder.input().block_end - begin;
-  frame.cells.resize(decoder.options().gen_length);
+  frame.cells.resize(decoder.canvas().size());
   for (size_t i = 0; i < decoder.positions().size(); ++i) {
     const size_t cell = decoder.positions()[i] - begin;
     const Candidate& candidate = decoder.candidates()[i];
