@@ -91,7 +91,15 @@ class Decoder {
   double CurrentThreshold() const;
   std::vector<size_t> Choose() const;
   void Forget(uint32_t position);  // what rules remember of it
-  void Finish();                   // fills what is still open
+  // Of a rule that revokes: settles, opens again; returns the positions it changed.
+  std::vector<uint32_t> Revise();
+  void Settle(size_t index);  // of the candidates
+  void Open(uint32_t position);
+  // DAEDAL: how sure the end of the canvas is to lie behind the answer.
+  double EndConfidence() const;
+  void GrowCanvas();
+  void InsertMasks();  // behind the least sure position of the block
+  void Finish();       // fills what is still open
   bool IsStop(TokenId id) const;
   size_t SequenceEnd() const { return canvas_end_ + suffix_length_; }
 
