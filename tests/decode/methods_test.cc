@@ -2,6 +2,7 @@
 // depends neither on what runs beside it nor on the number of threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <iterator>
 #include <sstream>
