@@ -84,7 +84,6 @@ TEST(Wino, AWrongTokenOpensAgainAndIsNotStreamedBefore) {
   while (!decoder.done()) {
     const StepInput& input = decoder.Begin();
     ASSERT_EQ(input.num_rows(), 3u + 16u + 8u);
-    const RowSet before = decoder.changed();
     const bool first_block = decoder.block().begin == 3;
     for (const uint32_t row : input.reads()) {
       std::vector<float> logits;
