@@ -45,7 +45,7 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
   suffix_length_ = suffix.size();
   const size_t most = std::max(canvas_end_, prompt_length_ + MaxCanvas(options_));
   if (most > canvas_end_ && suffix_length_ > 0) {
-    throw Error("a canvas that text follows cannot grow: leave out --grow");
+    throw Error("a canvas that text follows cannot grow: leave out --grow-to");
   }
   ids_.resize(most, vocabulary_.mask_id);
   masked_.assign(ids_.size(), 0);
@@ -203,7 +203,7 @@ void Decoder::Advance() {
     }
     // Dream's schedule has steps that settle nothing: their forward pass would change nothing.
     const bool each = options_.order == Order::kRandom && options_.schedule == Schedule::kTimeGrid;
-    if (RuleDecides() || each || options_.grow > 0 || QuotaOfStep() > 0) return;
+    if (RuleDecides() || each || options_.grow_to > 0 || QuotaOfStep() > 0) return;
     ++step_;
   }
 }
@@ -244,7 +244,7 @@ const StepInput& Decoder::Begin() {
     if (positions_.empty()) ++post_steps_;
   }
   probed_.clear();
-  if (options_.grow > 0 && block_forwards_ == 0) {
+  if (options_.grow_to > 0 && block_forwards_ == 0) {
     const size_t count = std::min(kProbedPositions, canvas_end_ - prompt_length_);
     for (size_t pos = canvas_end_ - count; pos < canvas_end_; ++pos) {
       probed_.push_back(static_cast<uint32_t>(pos));
@@ -367,7 +367,7 @@ std::vector<size_t> Decoder::Choose() const {
     return CommitDrawn(candidates_, QuotaOfStep(), options_.order_temperature, random);
   }
   // Masks that were inserted are not in the schedule.
-  return CommitBest(candidates_, std::max<size_t>(QuotaOfStep(), options_.grow > 0 ? 1 : 0));
+  return CommitBest(candidates_, std::max<size_t>(QuotaOfStep(), options_.grow_to > 0 ? 1 : 0));
 }
 
 void Decoder::Forget(uint32_t position) {
@@ -437,12 +437,12 @@ void Decoder::GrowCanvas() {
   // At first in large steps, to find about the right length; then by blocks.
   const size_t length = canvas_end_ - prompt_length_;
   const size_t more = block_.begin == prompt_length_ ? length : options_.block_length;
-  canvas_end_ = std::min(canvas_end_ + more, prompt_length_ + options_.grow);
+  canvas_end_ = std::min(canvas_end_ + more, prompt_length_ + options_.grow_to);
   block_.end = std::min(block_.begin + options_.block_length, canvas_end_);
 }
 
 void Decoder::InsertMasks() {
-  const size_t count = std::min(kInsertedMasks, prompt_length_ + options_.grow - canvas_end_);
+  const size_t count = std::min(kInsertedMasks, prompt_length_ + options_.grow_to - canvas_end_);
   if (count == 0 || end_confidence_ >= kEndSureInBlock) return;
   std::optional<size_t> least;
   for (size_t i = 0; i < positions_.size(); ++i) {
@@ -467,7 +467,7 @@ void Decoder::InsertMasks() {
 void Decoder::Commit() {
   if (!probed_.empty()) {
     end_confidence_ = EndConfidence();
-    if (end_confidence_ < kEndSureAtStart && canvas_end_ < prompt_length_ + options_.grow) {
+    if (end_confidence_ < kEndSureAtStart && canvas_end_ < prompt_length_ + options_.grow_to) {
       GrowCanvas();
       changed_ = RowSet();
       ++forwards_;
@@ -475,7 +475,7 @@ void Decoder::Commit() {
     }
   }
   const size_t begin = Part().begin;
-  const std::vector<TokenId> before = options_.grow > 0 ? ids_ : std::vector<TokenId>();
+  const std::vector<TokenId> before = options_.grow_to > 0 ? ids_ : std::vector<TokenId>();
   std::vector<uint32_t> changed;
   if (Revokes(options_)) {
     changed = Revise();
@@ -496,7 +496,7 @@ void Decoder::Commit() {
     changed.push_back(checked_[i]);
     edited_ = true;
   }
-  if (options_.grow > 0) {
+  if (options_.grow_to > 0) {
     InsertMasks();
     changed.clear();
     for (size_t pos = prompt_length_; pos < canvas_end_; ++pos) {

@@ -21,7 +21,7 @@ double ThresholdOf(const DecodeOptions& o) { return o.threshold.value_or(o.wino 
 
 bool Revokes(const DecodeOptions& o) { return o.wino || o.saber > 0; }
 
-size_t MaxCanvas(const DecodeOptions& o) { return std::max(o.gen_length, o.grow); }
+size_t MaxCanvas(const DecodeOptions& o) { return std::max(o.gen_length, o.grow_to); }
 
 void ValidateDecodeOptions(const DecodeOptions& o) {
   if (o.gen_length < 1) throw Error("the generation length must be at least 1");
@@ -75,9 +75,9 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
     throw Error(
         "wino and saber go with fixed blocks, and neither with block attention, edits or guidance");
   }
-  if (o.grow > 0) {
-    if (o.grow < o.gen_length) {
-      throw Error("a canvas of {} cannot grow to {}", o.gen_length, o.grow);
+  if (o.grow_to > 0) {
+    if (o.grow_to < o.gen_length) {
+      throw Error("a canvas of {} cannot grow to {}", o.gen_length, o.grow_to);
     }
     if (o.window || o.block_attention || slides || Revokes(o) || o.cfg_scale > 0.0) {
       throw Error(

@@ -39,8 +39,8 @@ const std::vector<Method>& Methods() {
       {"saber", [](DecodeOptions& o) { o.saber = 2; }},
       {"wino", [](DecodeOptions& o) { o.threshold = 0.1, o.wino = 0.5; }},
       {"wino in a window", [](DecodeOptions& o) { o.threshold = 0.1, o.wino = 0.5, o.window = 2; }},
-      {"growth", [](DecodeOptions& o) { o.threshold = 0.3, o.grow = 40; }},
-      {"growth, one token per step", [](DecodeOptions& o) { o.grow = 30; }},
+      {"growth", [](DecodeOptions& o) { o.threshold = 0.3, o.grow_to = 40; }},
+      {"growth, one token per step", [](DecodeOptions& o) { o.grow_to = 30; }},
   };
   return methods;
 }

@@ -158,7 +158,7 @@ void Answer(Decoder& decoder, size_t length, double unsure_at = -1) {
 TEST(Growth, TheCanvasGrowsUntilItsEndIsSure) {
   DecodeOptions options = Canvas(16, 8);
   options.threshold = 0.9;
-  options.grow = 256;
+  options.grow_to = 256;
   Decoder decoder({7, 8}, options, Vocabulary(), 0);
   Answer(decoder, 50);
   EXPECT_EQ(decoder.SettledPrefix().length, 50u);
@@ -166,13 +166,13 @@ TEST(Growth, TheCanvasGrowsUntilItsEndIsSure) {
   // 16, 32, 64: there 14 of the last 32 want the end; 128.
   EXPECT_EQ(decoder.canvas().size(), 128u);
   // It never grows beyond what was allowed.
-  options.grow = 40;
+  options.grow_to = 40;
   Decoder bounded({7, 8}, options, Vocabulary(), 0);
   Answer(bounded, 500);
   EXPECT_EQ(bounded.canvas().size(), 40u);
   EXPECT_EQ(bounded.SettledPrefix().length, 40u);
   // An answer that fits costs no pass.
-  options.grow = 256;
+  options.grow_to = 256;
   options.gen_length = options.steps = 64;
   Decoder fits({7, 8}, options, Vocabulary(), 0);
   Answer(fits, 3);
@@ -183,7 +183,7 @@ TEST(Growth, TheCanvasGrowsUntilItsEndIsSure) {
 TEST(Growth, APositionThatNothingFitsBecomesSeveral) {
   DecodeOptions options = Canvas(32, 8);
   options.threshold = 0.9;
-  options.grow = 64;
+  options.grow_to = 64;
   options.stop = Stop::kNever;
   Decoder decoder({7, 8}, options, Vocabulary(), 0);
   // The end is fairly sure, but not quite.
@@ -205,7 +205,7 @@ TEST(Growth, APositionThatNothingFitsBecomesSeveral) {
 
 TEST(Growth, NothingFollowsACanvasThatGrows) {
   DecodeOptions options = Canvas(16, 8);
-  options.grow = 64;
+  options.grow_to = 64;
   EXPECT_THROW(Decoder({7}, options, Vocabulary(), 0, {8}), Error);
   options.window = 8;
   EXPECT_THROW(ValidateDecodeOptions(options), Error);
