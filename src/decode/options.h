@@ -58,8 +58,7 @@ enum class EosRule {
 
 struct DecodeOptions {
   size_t gen_length = 128;
-  size_t grow =
-      0;  // DAEDAL: the canvas may grow to this length while the answer does not fit; 0: off
+  size_t grow_to = 0;  // DAEDAL: the canvas may grow to this length; 0: off
   size_t block_length = 32;
   size_t steps = 128;           // forward passes planned, shared by the blocks
   size_t steps_per_block = 0;   // overrides `steps` if given
