@@ -67,6 +67,10 @@ std::vector<float> Logits(TokenId token, double probability) {
   return logits;
 }
 
+void Offer(Decoder& decoder, uint32_t row, std::vector<float> logits) {
+  decoder.Offer(row, logits);
+}
+
 DecodeOptions Canvas(size_t length, size_t block) {
   DecodeOptions options;
   options.gen_length = options.steps = length;
@@ -130,7 +134,7 @@ TEST(Saber, ADoubtfulTokenOpensAgainAndEveryStepGoesForward) {
     for (const uint32_t row : input.reads()) {
       // Settled position 3 is doubted more and more.
       const bool doubted = !decoder.masked()[row] && row == 3;
-      decoder.Offer(row, Logits(5, doubted ? 0.3 : 0.6 + 0.01 * static_cast<double>(16 - row)));
+      Offer(decoder, row, Logits(5, doubted ? 0.3 : 0.6 + 0.01 * static_cast<double>(16 - row)));
     }
     decoder.Commit();
     if (decoder.done()) break;
@@ -149,7 +153,7 @@ void Answer(Decoder& decoder, size_t length, double unsure_at = -1) {
     for (const uint32_t row : input.reads()) {
       const size_t place = row - decoder.prompt_length();
       const double p = static_cast<double>(place) == unsure_at ? 0.05 : 0.95;
-      decoder.Offer(row, Logits(place < length ? 5 : 0, p));
+      Offer(decoder, row, Logits(place < length ? 5 : 0, p));
     }
     decoder.Commit();
   }
@@ -190,7 +194,7 @@ TEST(Growth, APositionThatNothingFitsBecomesSeveral) {
   const StepInput& input = decoder.Begin();
   for (const uint32_t row : input.reads()) {
     const size_t place = row - 2;
-    decoder.Offer(row, place == 3 ? Logits(5, 0.05) : Logits(place < 8 ? 5 : 0, 0.95));
+    Offer(decoder, row, place == 3 ? Logits(5, 0.05) : Logits(place < 8 ? 5 : 0, 0.95));
   }
   decoder.Commit();
   EXPECT_EQ(decoder.canvas().size(), 39u);
