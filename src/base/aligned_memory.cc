@@ -23,9 +23,4 @@ void* AllocateAligned(size_t bytes) {
   return memory;
 }
 
-void UseSmallPages(void* memory, size_t bytes) {
-  // Smaller pieces share their pages with others.
-  if (bytes >= kHugePage) ::madvise(memory, bytes / kHugePage * kHugePage, MADV_NOHUGEPAGE);
-}
-
 }  // namespace spa

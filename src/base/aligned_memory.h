@@ -11,8 +11,4 @@ namespace spa {
 // much.
 void* AllocateAligned(size_t bytes);
 
-// Asks for small pages instead, before the memory is touched: then parts of it that are never
-// touched take nothing.
-void UseSmallPages(void* memory, size_t bytes);
-
 }  // namespace spa

@@ -55,12 +55,6 @@ class Mat {
     rows_ = rows;
     cols_ = cols;
   }
-  // The same for a matrix of which some rows may never be touched: those take no memory.
-  void ResizeSparse(size_t rows, size_t cols) {
-    const size_t before = capacity_;
-    Resize(rows, cols);
-    if (capacity_ != before) UseSmallPages(data(), bytes());
-  }
   void Fill(T value) {
     for (size_t i = 0; i < rows_ * cols_; ++i) data_.get()[i] = value;
   }

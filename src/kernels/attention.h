@@ -19,9 +19,6 @@ enum class KvType { kF32, kF16, kBF16 };
 // The keys (after RoPE) and values of one layer of one sequence, laid out for Attend.
 class KvCache {
  public:
-  // Rows are stored in blocks; a block of which no row is ever stored takes no memory.
-  static constexpr size_t kBlockRows = 64;
-
   KvCache();
   // Every row is to be stored before a query sees it.
   KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type);

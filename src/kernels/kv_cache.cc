@@ -105,8 +105,8 @@ KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType t
   store_->padded_rows = RoundUp(num_rows, kPanelWidth);
   store_->padded_dim = RoundUp(head_dim, kPanelWidth);
   const size_t row_bytes = num_kv_heads * store_->ElementBytes();
-  store_->keys.ResizeSparse(store_->padded_rows, head_dim * row_bytes);
-  store_->values.ResizeSparse(store_->padded_rows, store_->padded_dim * row_bytes);
+  store_->keys.Resize(store_->padded_rows, head_dim * row_bytes);
+  store_->values.Resize(store_->padded_rows, store_->padded_dim * row_bytes);
   // What is computed with padding is thrown away; zeros keep it from being slow.
   if (store_->padded_rows != num_rows) {
     const size_t panel_bytes = kPanelWidth * head_dim * store_->ElementBytes();
@@ -116,6 +116,7 @@ KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType t
           panel_bytes);
     }
   }
+  if (store_->padded_dim != head_dim) store_->values.Fill(std::byte{0});
 }
 
 size_t KvCache::num_rows() const { return store_->num_rows; }
@@ -135,17 +136,6 @@ void KvCache::StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, 
 void KvCache::StoreValues(std::span<const uint32_t> rows, MatView<const float> v,
                           ThreadPool& pool) {
   StoreRows(*store_, rows, v, ValueIndex(), store_->values.data(), pool);
-  if (store_->padded_dim == store_->head_dim) return;
-  // What is computed with padding is thrown away, as above.
-  const size_t bytes = store_->ElementBytes();
-  for (const uint32_t row : rows) {
-    for (size_t head = 0; head < store_->num_kv_heads; ++head) {
-      for (size_t dim = store_->head_dim; dim < store_->padded_dim; ++dim) {
-        std::memset(store_->values.data() + ValueIndex()(*store_, head, row, dim) * bytes, 0,
-                    bytes);
-      }
-    }
-  }
 }
 
 void KvCache::LoadKey(size_t row, float* out) const {

@@ -12,16 +12,14 @@ namespace spa {
 
 // Keys that attention takes at a time. Part of the definition of a result: the running maximum
 // moves once per block.
-inline constexpr size_t kKeyBlock = KvCache::kBlockRows;
+inline constexpr size_t kKeyBlock = 64;
 
 // Both operands of attention are laid out as right operands of the float micro-kernel
-// (fma_tile-inl.h), in blocks of 64 rows, so that rows that are never stored take no memory:
-//   keys    [block of 64 rows][head][16 rows][head_dim][16]: scores of 16 keys by broadcasting the
-//           query
-//   values  [block of 64 rows][head][padded_dim / 16][row][16]: outputs of 16 dimensions by
-//           broadcasting the weights
-// The last block has as many rows as there are. Elements are float or half or, within each 16, bf16
-// in the order of PanelForm::kBF16.
+// (fma_tile-inl.h), head by head:
+//   keys    [head][block of 16 rows][head_dim][16]: scores of 16 keys by broadcasting the query
+//   values  [head][block of 64 rows][padded_dim / 16][row][16]: outputs of 16 dimensions by
+//           broadcasting the weights; the last block has as many rows as there are
+// Elements are float or half or, within each 16, bf16 in the order of PanelForm::kBF16.
 struct KvCache::Store {
   size_t num_rows = 0;
   size_t num_kv_heads = 0;
@@ -33,21 +31,17 @@ struct KvCache::Store {
   Mat<std::byte> values;
 
   size_t ElementBytes() const { return type == KvType::kF32 ? 4 : 2; }
-  // Rows of the block that begins with row `first`.
-  size_t BlockRows(size_t first) const { return std::min(kKeyBlock, padded_rows - first); }
   // Index of the 16 elements that hold dimension `dim` of the key at `row`, which is element
   // row % 16 of them.
   size_t KeyPanel(size_t head, size_t row, size_t dim) const {
-    const size_t first = row / kKeyBlock * kKeyBlock;
-    const size_t before = (row - first) / kPanelWidth * kPanelWidth;
-    return (first * num_kv_heads + head * BlockRows(first) + before) * head_dim + dim * kPanelWidth;
+    return ((head * padded_rows + row / kPanelWidth * kPanelWidth) * head_dim) + dim * kPanelWidth;
   }
   // Index of dimension `dim`, a multiple of 16, of the value at `row`. The 16 elements from there
   // on are followed by those of the next row, up to the end of the block.
   size_t ValuePanel(size_t head, size_t row, size_t dim) const {
     const size_t first = row / kKeyBlock * kKeyBlock;
-    const size_t block_rows = BlockRows(first);
-    return (first * num_kv_heads + head * block_rows) * padded_dim + dim * block_rows +
+    const size_t block_rows = std::min(kKeyBlock, padded_rows - first);
+    return (head * padded_rows + first) * padded_dim + dim * block_rows +
            (row - first) * kPanelWidth;
   }
 };

@@ -87,7 +87,7 @@ bool SpaPolicy::ByAttention(size_t layer) const {
 
 RowSet SpaPolicy::Update(size_t layer, const StepInput& step, MatView<const float> now,
                          Mat<float>& kept, ThreadPool& pool) {
-  if (kept.rows() == 0) kept.ResizeSparse(step.num_rows(), now.cols);
+  if (kept.rows() == 0) kept.Resize(step.num_rows(), now.cols);
   if (computed_.size() <= layer) computed_.resize(layer + 1);
   computed_[layer].resize(step.num_rows(), 0);
   const bool dense = refresh_ || (layer == 0 && options_.first_layer == FirstLayer::kDense);

@@ -10,7 +10,7 @@ constexpr TokenId kNeverRan = -1;
 // Copies the first `num_rows` rows into a matrix that has `all_rows`.
 void CopyRows(const Mat<float>& from, size_t num_rows, size_t all_rows, Mat<float>& to) {
   if (from.rows() == 0) return;
-  if (to.rows() == 0) to.ResizeSparse(all_rows, from.cols());
+  if (to.rows() == 0) to.Resize(all_rows, from.cols());
   std::copy_n(from.data(), num_rows * from.cols(), to.data());
 }
 
@@ -25,22 +25,18 @@ SequenceState::SequenceState(const ModelConfig& config, size_t num_rows, KvType 
       keeps_(policy_->keeps()),
       identifiers_(config.num_layers),
       tokens_(num_rows, kNeverRan),
-      used_(num_rows, 0) {
-  x_.ResizeSparse(num_rows, config.model_dim);
-  const auto add = [&](std::vector<Mat<float>>& matrices, size_t width) {
-    matrices.emplace_back().ResizeSparse(num_rows, width);
-  };
+      x_(num_rows, config.model_dim) {
   for (size_t layer = 0; layer < (keeps_.kv ? num_layers_ : 1); ++layer) {
     kv_.emplace_back(num_rows, config.num_kv_heads, config.head_dim, kv_type);
   }
   for (size_t layer = 0; layer < num_layers_ && reuses(layer); ++layer) {
-    add(kept_, config.model_dim);
+    kept_.emplace_back(num_rows, config.model_dim);
   }
   for (size_t layer = 0; layer < std::min(keeps_.query_layers, num_layers_); ++layer) {
-    add(queries_, config.q_dim());
+    queries_.emplace_back(num_rows, config.q_dim());
   }
   for (size_t layer = 0; layer < num_layers_ && keeps_.inputs; ++layer) {
-    add(inputs_, config.model_dim);
+    inputs_.emplace_back(num_rows, config.model_dim);
   }
 }
 
@@ -62,10 +58,7 @@ void SequenceState::Describe(StepInput& input) {
 }
 
 void SequenceState::Enter(const RowSet& rows, std::span<const TokenId> ids) {
-  for (const uint32_t row : rows) {
-    tokens_[row] = ids[row];
-    used_[row] = 1;
-  }
+  for (const uint32_t row : rows) tokens_[row] = ids[row];
 }
 
 void SequenceState::Forget(const RowSet& rows) {
@@ -95,23 +88,14 @@ bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPoo
     }
   }
   std::copy_n(donor.tokens_.begin(), num_rows, tokens_.begin());
-  std::fill_n(used_.begin(), num_rows, 1);
   return true;
 }
 
 size_t SequenceState::cache_bytes() const {
-  // Rows that were never used take no memory; keys and values are stored by blocks of rows.
-  const auto used = static_cast<size_t>(std::ranges::count(used_, 1));
-  size_t in_blocks = 0;
-  for (size_t first = 0; first < num_rows_; first += KvCache::kBlockRows) {
-    const std::span<const uint8_t> block =
-        std::span(used_).subspan(first, std::min(KvCache::kBlockRows, num_rows_ - first));
-    if (std::ranges::find(block, 1) != block.end()) in_blocks += block.size();
-  }
   size_t bytes = policy_->bytes();
-  for (const KvCache& kv : kv_) bytes += kv.bytes() * in_blocks / num_rows_;
+  for (const KvCache& kv : kv_) bytes += kv.bytes();
   for (const auto* part : {&kept_, &queries_, &inputs_, &identifiers_}) {
-    for (const Mat<float>& matrix : *part) bytes += matrix.bytes() * used / num_rows_;
+    for (const Mat<float>& matrix : *part) bytes += matrix.bytes();
   }
   return bytes;
 }

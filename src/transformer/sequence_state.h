@@ -41,7 +41,7 @@ class SequenceState {
   // The policy's own rows (LayerView::identifiers).
   Mat<float>& identifiers(size_t layer) { return identifiers_[layer]; }
   Mat<float>& x() { return x_; }
-  size_t cache_bytes() const;  // of the rows that were ever used
+  size_t cache_bytes() const;
   // An upper bound of that for a sequence of `num_rows`, known before it begins.
   static size_t BytesFor(const ModelConfig& config, size_t num_rows, KvType kv_type,
                          const CachePolicy& policy);
@@ -78,7 +78,6 @@ class SequenceState {
   std::vector<KvCache> kv_;
   std::vector<Mat<float>> kept_, queries_, inputs_, identifiers_;  // per layer that has them
   std::vector<TokenId> tokens_;  // per row: the token it last ran with
-  std::vector<uint8_t> used_;    // per row: whether it ever ran
   std::vector<uint8_t> hidden_;
   Mat<float> x_;  // [num_rows, model_dim], the residual stream
 };
