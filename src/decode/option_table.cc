@@ -93,8 +93,8 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
        [](const V& v, O& o) { o.slide = kSlides[v.count()].second; },
        [](const O& o) { return NameOf(kSlides, o.slide); }},
       {OptionInfo::Count("window", 0, kLong, "all",
-                         "Masks behind the block that take part (Streaming-dLLM); the rest of the "
-                         "canvas costs nothing"),
+                         "Masks behind the block that take part (Streaming-dLLM); the rest is not "
+                         "computed"),
        [](const V& v, O& o) { o.window = v.count(); },
        [](const O& o) { return o.window ? fmt::format("{}", *o.window) : "all"; }},
       {OptionInfo::Number("window-scale", 0, 100, "0: all of the window",
