@@ -21,6 +21,9 @@ struct BlockRange {
   size_t begin = 0, end = 0;
 };
 
+// The position after the canvas: blocks that are counted from the start are whole.
+size_t CanvasEnd(size_t prompt_length, const DecodeOptions& options);
+
 class Decoder {
  public:
   // The prompt has at least one token; options have been validated. A position is predicted by the
@@ -90,6 +93,10 @@ class Decoder {
   void KeepNextPositions();
   double CurrentThreshold() const;
   std::vector<size_t> Choose() const;
+  // Decoding from noise.
+  TokenId Noise(size_t position) const;
+  double NoiseTemperature() const;
+  void CommitNoise();
   void Forget(uint32_t position);  // what rules remember of it
   // Of a rule that revokes: settles, opens again; returns the positions it changed.
   std::vector<uint32_t> Revise();
@@ -131,6 +138,8 @@ class Decoder {
   StepInput input_;
   std::vector<uint32_t> positions_;  // wanted positions
   std::vector<Candidate> candidates_;
+  std::vector<TokenId> likeliest_, likeliest_before_;  // of noise, at the wanted positions
+  size_t stable_ = 0;                                  // steps that found the same ones
   std::vector<uint32_t> checked_;  // settled positions that may be edited or opened again
   // What their own rows say; with WINO, how probable their token is unseen. Nothing if the cache
   // did not compute the row.

@@ -87,6 +87,18 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
   }
   if (o.loosen > 0.0 && !o.threshold && with_threshold == 0)
     throw Error("there is no threshold to loosen");
+  finite(o.first_temperature, 0.0, 100.0, "the first temperature");
+  finite(o.stable_entropy, 0.0, 1e6, "the stable entropy");
+  if (o.noise) {
+    if (!o.entropy_bound) throw Error("this model is decoded with an entropy bound");
+    if (!o.block_attention || o.blocks_from_start || o.sub_block_length > 0 || o.seed_blocks) {
+      throw Error("this model is decoded block by block, behind the prompt");
+    }
+    if (o.cfg_scale > 0.0) throw Error("this model has no guidance");
+    if (o.temperature <= 0.0)
+      throw Error("this model draws its tokens: the temperature is above 0");
+    if (o.steps_per_block == 0) throw Error("give this model its steps per block");
+  }
   if (o.edit_threshold && !o.threshold) throw Error("edits of settled tokens need a threshold");
   if (o.edit_threshold && o.cfg_scale > 0.0) {
     throw Error("edits of settled tokens do not go with guidance");

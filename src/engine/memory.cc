@@ -17,15 +17,23 @@ constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
 
 // The most rows there can be: the canvas may grow, and a block may have shadow rows.
 size_t RowsOf(size_t prompt_tokens, const DecodeOptions& options) {
-  return prompt_tokens + MaxCanvas(options) + (options.wino ? options.block_length : 0);
+  const size_t end =
+      std::max(CanvasEnd(prompt_tokens, options), prompt_tokens + MaxCanvas(options));
+  return end + (options.wino ? options.block_length : 0);
 }
 
 MemoryNeed NeedWith(const Engine& engine, KvType kv_type, size_t num_rows,
                     const DecodeOptions& options, const PreparedCache& cache) {
+  const size_t prompt = num_rows - std::min(num_rows, RowsOf(0, options));
   const ModelConfig& config = engine.config();
   const auto policy = cache.make();
-  MemoryNeed need{.state = SequenceState::BytesFor(config, num_rows, kv_type, *policy),
-                  .rows = num_rows};
+  MemoryNeed need{
+      .state = SequenceState::BytesFor(config, num_rows, SequenceState::PromptRows(config, prompt),
+                                       kv_type, *policy),
+      .rows = num_rows};
+  if (config.self_conditioning) {
+    need.state += options.block_length * config.model_dim * sizeof(float);
+  }
   // The weights of a layer's attention, while a policy looks at them.
   if (policy->keeps().attention) need.state += num_rows * num_rows * sizeof(float);
   // The distributions of the block's positions.
