@@ -20,7 +20,7 @@ namespace {
 struct Flags {
   ModelFlags model;
   DecodeFlags decode;
-  std::string caches, task = "bbh", prompts, report;
+  std::string caches, rules, task = "bbh", prompts, report;
   TaskOptions fields;
   std::vector<std::string> data;
   size_t limit = 20, batch = 1;
@@ -47,16 +47,19 @@ std::vector<Question> ReadAll(const Flags& flags, const TaskOptions& task) {
 
 std::vector<std::string> TableRow(const CompareRow& row) {
   std::vector<std::string> cells = {row.group.empty() ? row.cache : row.group + ": " + row.cache,
-                                    row.threshold ? fmt::format("{:.2g}", *row.threshold) : "-",
+                                    row.rule,
                                     fmt::format("{:.1f}", row.tokens_per_second),
                                     fmt::format("{:.2f}x", row.speedup),
                                     fmt::format("{:.1f}", row.ttft_ms),
                                     fmt::format("{:.1f}", row.steps),
+                                    fmt::format("{:.2f}", row.tokens_per_step),
+                                    fmt::format("{:.2f}", row.rows_per_token),
                                     fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
                                     fmt::format("{:.1f}%", 100.0 * row.agreement)};
   if (row.accuracy) {
     cells.push_back(
         fmt::format("{:.1f}% ± {:.1f}", 100.0 * *row.accuracy, 100.0 * *row.standard_error));
+    cells.push_back(fmt::format("{:.0f}", *row.aup));
     for (const auto& pairs : {row.against_none, row.against_fast_dual}) {
       cells.push_back(
           pairs ? fmt::format("-{} +{}, p {:.2g}", pairs->lost, pairs->won, pairs->p_value()) : "");
@@ -83,11 +86,14 @@ nlohmann::ordered_json ToJson(const CompareRow& row) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
   };
   nlohmann::ordered_json json = {{"cache", row.cache},
-                                 {"threshold", optional(row.threshold)},
+                                 {"rule", row.rule},
                                  {"tokens_per_second", row.tokens_per_second},
                                  {"speedup", row.speedup},
                                  {"ttft_ms", row.ttft_ms},
                                  {"steps", row.steps},
+                                 {"tokens_per_step", row.tokens_per_step},
+                                 {"rows_per_token", row.rows_per_token},
+                                 {"aup", optional(row.aup)},
                                  {"rows_fraction", row.rows_fraction},
                                  {"agreement", row.agreement},
                                  {"accuracy", optional(row.accuracy)},
@@ -103,11 +109,29 @@ nlohmann::ordered_json ToJson(const CompareRow& row) {
   return json;
 }
 
-void Run(const Flags& flags) {
-  if (flags.parallel && (flags.decode.has("threshold") || flags.decode.has("factor"))) {
-    throw Error(
-        "--parallel adds rows with a threshold of its own: leave out --threshold, --factor");
+// A rule is `plain`, what the other flags say, or that and options: threshold=0.9:credit=0.7.
+std::vector<CompareRule> Rules(const Flags& flags, const Engine& engine) {
+  std::string list = flags.rules.empty() ? "plain" : flags.rules;
+  if (flags.parallel) list += ",threshold=0.9";
+  std::vector<CompareRule> rules;
+  std::istringstream labels(list);
+  for (std::string label; std::getline(labels, label, ',');) {
+    DecodeChoices choices = flags.decode.Choices();
+    std::istringstream options(label == "plain" ? "" : label);
+    for (std::string option; std::getline(options, option, ':');) {
+      const size_t equals = option.find('=');
+      if (equals == std::string::npos) {
+        throw Error("'{}' is not a rule: give plain, or options as threshold=0.9:credit=0.7",
+                    label);
+      }
+      choices.Set(option.substr(0, equals), option.substr(equals + 1));
+    }
+    rules.push_back({label, choices.Resolve(engine)});
   }
+  return rules;
+}
+
+void Run(const Flags& flags) {
   CompareOptions options;
   options.task = flags.fields;
   options.task.kind = ParseTaskKind(flags.task);
@@ -120,9 +144,8 @@ void Run(const Flags& flags) {
   std::optional<AtomicFile> report;  // opened before the run: a bad path fails at once
   if (!flags.report.empty()) report.emplace(flags.report);
   const auto engine = flags.model.Load();
-  options.decode = flags.decode.Resolve(*engine);
+  options.rules = Rules(flags, *engine);
   options.batch = flags.batch;
-  options.parallel = flags.parallel;
   ProgressBar bar;
   const auto show = [&](std::string_view what, double share) { bar.Show(what, share); };
   engine->set_progress(show);
@@ -155,10 +178,11 @@ void Run(const Flags& flags) {
     PrintLine(json.dump());
     return;
   }
-  std::vector<std::vector<std::string>> table = {
-      {"cache", "parallel", "tokens/s", "speedup", "ttft ms", "steps", "rows", "agreement"}};
+  std::vector<std::vector<std::string>> table = {{"cache", "rule", "tokens/s", "speedup", "ttft ms",
+                                                  "steps", "tokens/step", "rows/token", "rows",
+                                                  "agreement"}};
   if (rows.front().accuracy) {
-    for (const char* name : {"accuracy", "against none", "against fast-dual"}) {
+    for (const char* name : {"accuracy", "AUP", "against none", "against fast-dual"}) {
       table[0].emplace_back(name);
     }
   }
@@ -166,7 +190,7 @@ void Run(const Flags& flags) {
   for (const CompareRow& row : rows) table.push_back(TableRow(row));
   std::string text = flags.markdown ? Markdown(table) + "\n" : FormatTable(table);
   text += fmt::format("{}, canvas {}, batch {}, {}{}", Counted(questions.size(), "prompt"),
-                      options.decode.gen_length, options.batch,
+                      options.rules.front().decode.gen_length, options.batch,
                       Counted(engine->pool().num_threads(), "thread"),
                       flags.report.empty() ? "" : ", report in " + flags.report);
   PrintLine(text);
@@ -183,6 +207,11 @@ void AddCompare(CommandLine& line) {
       .Add("--caches", flags->caches,
            fmt::format("Caches, with options as NAME:key=value (default: all): {}",
                        fmt::join(names, ", ")))
+      .Type("A,B,...");
+  command
+      .Add("--rules", flags->rules,
+           "Ways to decode, each with every cache: plain, or decoding options as "
+           "threshold=0.9:credit=0.7 (default plain)")
       .Type("A,B,...");
   const Flag data = command
                         .Add("--data", flags->data,
@@ -205,7 +234,7 @@ void AddCompare(CommandLine& line) {
   command.Add("--batch", flags->batch, "Prompts decoded together (default 1)")
       .Between(1, 1024)
       .Type("N");
-  command.Add("--parallel", flags->parallel, "Add rows with parallel decoding (threshold 0.9)");
+  command.Add("--parallel", flags->parallel, "Add the rule threshold=0.9");
   command.Add("--ablation", flags->ablation,
               "The ablation of SPA-Cache: identifiers, ranks, budgets, cached update or output");
   command.Add("--controls", flags->controls,
@@ -219,6 +248,7 @@ void AddCompare(CommandLine& line) {
   command.Footer(
       "Examples:\n"
       "  spa compare --caches none,spa,spa:rho-peak=0.5 --parallel\n"
+      "  spa compare --caches none,spa --rules plain,threshold=0.9,entropy-bound=0.1\n"
       "  spa compare --data bbh/navigate.json bbh/web_of_lies.json --limit 0 --report caches.html\n"
       "  spa compare --ablation --data bbh/boolean_expressions.json --markdown");
   command.Action([flags] { Run(*flags); });

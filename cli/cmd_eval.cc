@@ -32,6 +32,8 @@ nlohmann::ordered_json ToJson(const Score& score) {
           {"seconds", score.seconds},
           {"steps", score.steps},
           {"rows_fraction", score.rows_fraction},
+          {"tokens_per_step", score.tokens_per_step},
+          {"rows_per_token", score.rows_per_token},
           {"cache_bytes", score.cache_bytes}};
 }
 

@@ -97,4 +97,52 @@ std::vector<size_t> CommitFactor(std::span<const Candidate> candidates, double f
   return FirstAscending(order, count);
 }
 
+std::vector<size_t> CommitHierarchical(std::span<const Candidate> candidates,
+                                       std::span<const uint32_t> positions, double high,
+                                       double low) {
+  std::vector<size_t> chosen;
+  size_t best = 0;
+  for (size_t first = 0, end; first < candidates.size(); first = end) {
+    size_t surest = first;
+    for (end = first + 1; end < candidates.size() && positions[end] == positions[end - 1] + 1;
+         ++end) {
+      if (candidates[end].probability > candidates[surest].probability) surest = end;
+    }
+    for (size_t i = first; i < end; ++i) {
+      const double probability = candidates[i].probability;
+      if (probability > high || (i == surest && probability > low)) chosen.push_back(i);
+    }
+    if (candidates[surest].probability > candidates[best].probability) best = surest;
+  }
+  if (chosen.empty() && !candidates.empty()) chosen.push_back(best);
+  return chosen;
+}
+
+std::vector<size_t> CommitKlass(std::span<const Candidate> candidates, double threshold,
+                                double divergence, size_t quota) {
+  std::vector<size_t> chosen;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (candidates[i].probability > threshold && candidates[i].divergence < divergence) {
+      chosen.push_back(i);
+    }
+  }
+  if (!chosen.empty()) return chosen;
+  return FirstAscending(
+      Ranked(candidates.size(), [&](size_t i) { return candidates[i].probability; }), quota);
+}
+
+double LoosenedThreshold(double threshold, double loosen, size_t open, size_t block,
+                         size_t suffix) {
+  const double r = static_cast<double>(open + suffix) / static_cast<double>(block + suffix);
+  return threshold * (1.0 - loosen * (1.0 - r));
+}
+
+bool ProphetExits(std::span<const Candidate> candidates, double progress) {
+  if (candidates.empty()) return false;
+  double sum = 0.0;
+  for (const Candidate& candidate : candidates) sum += candidate.gap;
+  const double needed = progress < 0.33 ? 7.5 : progress < 0.67 ? 5.0 : 2.5;
+  return sum / static_cast<double>(candidates.size()) >= needed;
+}
+
 }  // namespace spa

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/token.h"
 #include "decode/options.h"
+#include "decode/position_memory.h"
 #include "decode/token_sampler.h"
 #include "transformer/step_input.h"
 
@@ -25,7 +27,8 @@ size_t CanvasEnd(size_t prompt_length, const DecodeOptions& options);
 class Decoder {
  public:
   // The prompt has at least one token; options have been validated. A position is predicted by the
-  // row `shift` places before it. `suffix` follows the canvas and never changes.
+  // row `shift` places before it. `suffix` follows the canvas and never changes. Throws Error if
+  // the options cannot be had with these.
   Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
           const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix = {});
 
@@ -39,7 +42,10 @@ class Decoder {
   // Settles positions; changed() then holds those with a new token.
   void Commit();
 
-  std::span<const TokenId> ids() const { return ids_; }  // prompt, canvas and suffix
+  // Prompt, canvas and suffix.
+  std::span<const TokenId> ids() const { return std::span(ids_).first(SequenceEnd()); }
+  // Rows there may ever be: a canvas may grow, and there may be shadow rows behind it.
+  size_t num_rows() const { return ids_.size(); }
   std::span<const TokenId> canvas() const {
     return ids().subspan(prompt_length_, canvas_end_ - prompt_length_);
   }
@@ -54,11 +60,12 @@ class Decoder {
   BlockRange block() const { return block_; }
   size_t prompt_length() const { return prompt_length_; }
   size_t steps() const { return forwards_; }  // forward passes so far
+  size_t settled() const;                     // positions of the canvas that have a token
   const DecodeOptions& options() const { return options_; }
 
   // Length of the settled run at the start of the answer, and whether it ends the answer: the
-  // first stop token with everything before it settled. Tokens that may still be edited do not
-  // count.
+  // first stop token with everything before it settled. Tokens that may still be edited or opened
+  // again do not count.
   struct Prefix {
     size_t length = 0;  // tokens of the answer, without the stop token
     bool ended = false;
@@ -69,8 +76,13 @@ class Decoder {
   // Moves to the next block with masks, skipping steps that settle nothing; sets done_.
   void Advance();
   void StartBlock(BlockRange block);
-  // What is being decoded: the block, or the first part of it that has masks.
+  // What is being decoded: the block, the first part of it that has masks, or where it has slid.
   BlockRange Part() const;
+  BlockRange SlidingPart() const;
+  // The block as caches are told it.
+  BlockRange CachedBlock(BlockRange part) const;
+  RowSet VisibleRows(BlockRange part) const;
+  bool InWindow(size_t position, size_t distance) const;  // DPad's draw
   size_t MasksIn(BlockRange range) const;
   bool BlockFinished() const;
   bool HoldsStop(size_t end) const;  // a stop token among the answer before `end`
@@ -79,41 +91,64 @@ class Decoder {
   // Whether the positions a step will settle are known before its logits.
   bool KnownAhead() const;
   void KeepNextPositions();
+  double CurrentThreshold() const;
   std::vector<size_t> Choose() const;
   // Decoding from noise.
   TokenId Noise(size_t position) const;
   double NoiseTemperature() const;
   void CommitNoise();
-  void Finish();  // fills what is still open
+  void Forget(uint32_t position);  // what rules remember of it
+  // Of a rule that revokes: settles, opens again; returns the positions it changed.
+  std::vector<uint32_t> Revise();
+  void Settle(size_t index);  // of the candidates
+  void Open(uint32_t position);
+  // DAEDAL: how sure the end of the canvas is to lie behind the answer.
+  double EndConfidence() const;
+  void GrowCanvas();
+  void InsertMasks();  // behind the least sure position of the block
+  void Finish();       // fills what is still open
   bool IsStop(TokenId id) const;
+  size_t SequenceEnd() const { return canvas_end_ + suffix_length_; }
 
   DecodeOptions options_;
   DecodeVocabulary vocabulary_;
   size_t shift_;
   size_t prompt_length_;
-  size_t canvas_end_;
+  size_t canvas_end_ = 0;
+  size_t suffix_length_ = 0;
   std::vector<TokenId> ids_;
   std::vector<uint8_t> masked_;
   size_t steps_per_block_;
   std::vector<float> grid_;     // kTimeGrid
   std::vector<size_t> counts_;  // kLinear, of the block
   BlockRange block_;
-  bool seeding_ = false;       // this pass gives the next block's first token
-  size_t step_ = 0;            // planned step of the block
-  size_t block_forwards_ = 0;  // forward passes in the block
-  size_t post_steps_ = 0;      // passes that began with a full block
-  bool edited_ = false;        // the last of them changed something
+  size_t slid_ = 0;                       // by how much a sliding block moved in the last step
+  size_t settled_since_block_start_ = 0;  // of a sliding block
+  bool seeding_ = false;                  // this pass gives the next block's first token
+  size_t step_ = 0;                       // planned step of the block
+  size_t block_forwards_ = 0;             // forward passes in the block
+  size_t post_steps_ = 0;                 // passes that began with a full block
+  bool edited_ = false;                   // the last of them changed something
   size_t masks_at_block_start_ = 0;
   size_t forwards_ = 0;
   bool done_ = false;
+  size_t settled_at_end_ = 0;
+  size_t last_settled_ = 0;      // in the last step: WINO
+  double end_confidence_ = 0.0;  // when it was last looked at: DAEDAL
   StepInput input_;
   std::vector<uint32_t> positions_;  // wanted positions
   std::vector<Candidate> candidates_;
   std::vector<TokenId> likeliest_, likeliest_before_;  // of noise, at the wanted positions
   size_t stable_ = 0;                                  // steps that found the same ones
-  std::vector<uint32_t> checked_;                      // settled positions that may be edited
-  std::vector<Candidate> checked_candidates_;
+  std::vector<uint32_t> checked_;  // settled positions that may be edited or opened again
+  // What their own rows say; with WINO, how probable their token is unseen. Nothing if the cache
+  // did not compute the row.
+  std::vector<std::optional<Candidate>> checked_candidates_;
+  std::vector<uint32_t> probed_;  // positions at the end of a canvas that may grow
+  std::vector<Candidate> probed_candidates_;
+  RowSet renewed_;  // rows that were moved
   RowSet changed_;
+  std::vector<PositionMemory> memory_;  // of each position, if the rule remembers anything
 };
 
 }  // namespace spa

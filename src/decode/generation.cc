@@ -8,7 +8,8 @@ Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
                        const DecodeOptions& options, const DecodeVocabulary& vocabulary,
                        KvType kv_type, const PolicyFactory& policy, std::vector<TokenId> suffix)
     : decoder_(std::move(prompt), options, vocabulary, config.logit_shift ? 1 : 0,
-               std::move(suffix)) {
+               std::move(suffix)),
+      num_layers_(config.num_layers) {
   AttentionPattern attention;  // full
   if (options.block_attention) {
     attention = {AttentionKind::kBlocks, options.block_length,
@@ -19,7 +20,7 @@ Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
   const size_t num_states = options.cfg_scale > 0.0 ? 2 : 1;
   for (size_t i = 0; i < num_states; ++i) {
     states_.push_back(std::make_unique<SequenceState>(
-        config, decoder_.ids().size(), SequenceState::PromptRows(config, decoder_.prompt_length()),
+        config, decoder_.num_rows(), SequenceState::PromptRows(config, decoder_.prompt_length()),
         kv_type, policy()));
     states_.back()->set_attention(attention);
   }
@@ -39,6 +40,9 @@ GenerationStats Generation::Stats() const {
   stats.steps = decoder_.steps();
   stats.rows_computed = rows_computed();
   stats.rows_total = rows_total();
+  stats.settled_tokens = decoder_.settled();
+  stats.later_rows = static_cast<double>(stats.rows_computed - first_step_rows_) /
+                     static_cast<double>(num_layers_);
   stats.cache_bytes = cache_bytes();
   stats.seed = decoder_.options().seed;
   return stats;
@@ -103,6 +107,7 @@ void Generation::Finish(ThreadPool& pool) {
     });
   }
   decoder_.Commit();
+  if (decoder_.steps() == 1) first_step_rows_ = rows_computed();
   std::vector<float> confidence;
   for (const Candidate& candidate : decoder_.candidates()) {
     confidence.push_back(static_cast<float>(candidate.probability));

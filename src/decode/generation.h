@@ -24,7 +24,9 @@ struct GenerationStats {
   size_t generated_tokens = 0;  // of the answer, without its end token
   bool ended = false;           // by an end token, not by the canvas
   size_t steps = 0;
+  size_t settled_tokens = 0;  // positions of the canvas that got a token, behind its end too
   uint64_t rows_computed = 0, rows_total = 0;
+  double later_rows = 0.0;  // rows through all layers, computed after the first step
   size_t cache_bytes = 0;
   uint64_t seed = 0;
   double queue_seconds = 0.0;       // before it began
@@ -72,6 +74,8 @@ class Generation {
 
   Decoder decoder_;
   GenerationStats times_;
+  uint64_t first_step_rows_ = 0;
+  size_t num_layers_;
   std::vector<std::unique_ptr<SequenceState>> states_;
   std::vector<TokenId> unconditional_ids_;  // the prompt masked, for guidance
   Mat<float> guided_[2];                    // [wanted, vocab], kept until both passes are known

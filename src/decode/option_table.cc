@@ -22,6 +22,8 @@ constexpr std::pair<const char*, EosRule> kEosRules[] = {
 
 constexpr std::pair<const char*, Stop> kStops[] = {
     {"on", Stop::kAnswer}, {"block", Stop::kBlock}, {"off", Stop::kNever}};
+constexpr std::pair<const char*, Slide> kSlides[] = {
+    {"off", Slide::kOff}, {"greedy", Slide::kGreedy}, {"const", Slide::kConst}};
 constexpr std::pair<const char*, Schedule> kSchedules[] = {
     {"even-split", Schedule::kEvenSplit},
     {"even-split-block", Schedule::kEvenSplitBlock},
@@ -60,6 +62,11 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
                          "Length of the answer's canvas"),
        [](const V& v, O& o) { o.gen_length = v.count(); },
        [](const O& o) { return fmt::format("{}", o.gen_length); }},
+      {OptionInfo::Count("grow-to", 0, kLong, "0: off",
+                         "Let the canvas grow to this length while its end is not sure to be the "
+                         "answer's (DAEDAL)"),
+       [](const V& v, O& o) { o.grow_to = v.count(); },
+       [](const O& o) { return fmt::format("{}", o.grow_to); }},
       {OptionInfo::Count("block-length", 1, kLong,
                          "the model's, else 32 (LLaDA) or the whole canvas (Dream)",
                          "Decode in blocks of this many tokens"),
@@ -80,6 +87,23 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
                         "Block diffusion: a position sees the blocks up to its own"),
        [](const V& v, O& o) { o.block_attention = v.flag(); },
        [](const O& o) { return std::string(o.block_attention ? "on" : "off"); }},
+      {OptionInfo::Choice("slide", Names(kSlides), "off",
+                          "The block moves on with what is settled (DSB): with a block's length of "
+                          "open positions in it, or never longer than a block"),
+       [](const V& v, O& o) { o.slide = kSlides[v.count()].second; },
+       [](const O& o) { return NameOf(kSlides, o.slide); }},
+      {OptionInfo::Count("window", 0, kLong, "all",
+                         "Masks behind the block that take part (Streaming-dLLM); the rest is not "
+                         "computed"),
+       [](const V& v, O& o) { o.window = v.count(); },
+       [](const O& o) { return o.window ? fmt::format("{}", *o.window) : "all"; }},
+      {OptionInfo::Number("window-scale", 0, 100, "0: all of the window",
+                          "Thin the window at random, the farther the more (DPad 2)"),
+       [](const V& v, O& o) { o.window_scale = v.number; },
+       [](const O& o) { return fmt::format("{}", o.window_scale); }},
+      {OptionInfo::Number("window-sigma", 0, 100, "4", "How fast a thinned window fades (DPad)"),
+       [](const V& v, O& o) { o.window_sigma = v.number; },
+       [](const O& o) { return fmt::format("{}", o.window_sigma); }},
       {OptionInfo::Choice("remasking", Names(kOrders), "low_confidence (LLaDA), entropy (Dream)",
                           "What is settled first")
            .WithAlias("alg"),
@@ -119,6 +143,45 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
            "entropy together (try 0.1)"),
        [](const V& v, O& o) { o.entropy_bound = v.number; },
        [](const O& o) { return Text(o.entropy_bound); }},
+      {OptionInfo::Number("hierarchical", 0, 1, "off",
+                          "Parallel decoding: settle the surest of every run of masks if it is "
+                          "this probable, and what reaches the threshold (try 0.4)"),
+       [](const V& v, O& o) { o.hierarchical = v.number; },
+       [](const O& o) { return Text(o.hierarchical); }},
+      {OptionInfo::Number("klass", 0, 1e6, "off",
+                          "Parallel decoding: settle what reaches the threshold and moved less "
+                          "than this (KL) in the last two steps (try 0.01)"),
+       [](const V& v, O& o) { o.klass = v.number; }, [](const O& o) { return Text(o.klass); }},
+      {OptionInfo::Number("loosen", 0, 1, "0",
+                          "Let the threshold fall by up to this share while the block fills "
+                          "(Streaming-dLLM 0.3)"),
+       [](const V& v, O& o) { o.loosen = v.number; },
+       [](const O& o) { return fmt::format("{}", o.loosen); }},
+      {OptionInfo::Number("credit", 0, 100, "0: off",
+                          "Raise tokens that were the best in earlier steps (CreditDecoding 0.7)"),
+       [](const V& v, O& o) { o.credit = v.number; },
+       [](const O& o) { return fmt::format("{}", o.credit); }},
+      {OptionInfo::Number("credit-decay", 0, 1, "0.8", "What is left of a credit after a step"),
+       [](const V& v, O& o) { o.credit_decay = v.number; },
+       [](const O& o) { return fmt::format("{}", o.credit_decay); }},
+      {OptionInfo::Number("credit-power", 0, 100, "0.2",
+                          "A step adds the best token's probability to this power"),
+       [](const V& v, O& o) { o.credit_power = v.number; },
+       [](const O& o) { return fmt::format("{}", o.credit_power); }},
+      {OptionInfo::Number("wino", 0, 1, "off",
+                          "Revocable decoding: settle what reaches the threshold (0.6), open again "
+                          "what is less probable than this when its token is hidden (try 0.9)"),
+       [](const V& v, O& o) { o.wino = v.number; }, [](const O& o) { return Text(o.wino); }},
+      {OptionInfo::Count("saber", 0, kLong, "0: off",
+                         "Revocable decoding: settle at least this many and what is surer than "
+                         "those before, open again what lost confidence (try 2)"),
+       [](const V& v, O& o) { o.saber = v.count(); },
+       [](const O& o) { return fmt::format("{}", o.saber); }},
+      {OptionInfo::Flag("prophet", "off",
+                        "Settle the rest of a block once its best tokens stand clear of the "
+                        "second best"),
+       [](const V& v, O& o) { o.prophet = v.flag(); },
+       [](const O& o) { return std::string(o.prophet ? "on" : "off"); }},
       {OptionInfo::Number("edit-threshold", 0, 1, "off; LLaDA2.1 0.5",
                           "Rewrite a settled token of the block when another is this probable"),
        [](const V& v, O& o) { o.edit_threshold = v.number; },
@@ -135,6 +198,10 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
                           "Stop when the answer has ended, with the block it ends in, or never"),
        [](const V& v, O& o) { o.stop = kStops[v.count()].second; },
        [](const O& o) { return NameOf(kStops, o.stop); }},
+      {OptionInfo::Flag("exact", "off",
+                        "One token per step without a cache: no rule, no window, --cache none"),
+       [](const V& v, O& o) { o.exact = v.flag(); },
+       [](const O& o) { return std::string(o.exact ? "on" : "off"); }},
       {OptionInfo::Count("seed", 0, 18446744073709551615.0, "0", "Seed of all random choices"),
        [](const V& v, O& o) { o.seed = v.whole; },
        [](const O& o) { return fmt::format("{}", o.seed); }},

@@ -43,6 +43,13 @@ enum class Draw {
   kFiltered,  // Dream: temperature, then top_p, then top_k; the score uses what is left
 };
 
+// Where the block goes.
+enum class Slide {
+  kOff,     // on to the next one when it is full
+  kGreedy,  // from the first open position, so far that a block's length of positions is open
+  kConst,   // likewise, but never longer than a block
+};
+
 enum class EosRule {
   kFree,
   kLogits,      // the end-of-text token is never chosen
@@ -51,6 +58,7 @@ enum class EosRule {
 
 struct DecodeOptions {
   size_t gen_length = 128;
+  size_t grow_to = 0;  // DAEDAL: the canvas may grow to this length; 0: off
   size_t block_length = 32;
   size_t steps = 128;           // forward passes planned, shared by the blocks
   size_t steps_per_block = 0;   // overrides `steps` if given
@@ -60,7 +68,14 @@ struct DecodeOptions {
   bool block_attention = false;
   bool blocks_from_start = false;  // blocks are counted from position 0; the first holds the
                                    // prompt's tail
-  bool seed_blocks = false;        // the last row of a full block gives the next one's first token
+  Slide slide = Slide::kOff;       // DSB: the block moves with what is settled
+  // Suffix window: only this many masks behind the block are visible, and the canvas's last row.
+  std::optional<size_t> window;
+  // DPad: of these, the one at distance d stays with probability
+  // scale / sqrt(2 pi) exp(-(sigma d / (window - 1))^2 / 2). 0: all stay.
+  double window_scale = 0.0;
+  double window_sigma = 4.0;
+  bool seed_blocks = false;  // the last row of a full block gives the next one's first token
   Schedule schedule = Schedule::kEvenSplit;
   Order order = Order::kProbability;
   Draw draw = Draw::kGumbel;
@@ -73,6 +88,15 @@ struct DecodeOptions {
   std::optional<double> threshold;      // parallel decoding: settle all at least this probable
   std::optional<double> factor;         // parallel decoding: Fast-dLLM's factor rule
   std::optional<double> entropy_bound;  // settle while entropies without the largest add up to this
+  std::optional<double> hierarchical;   // settle the surest of every run of masks from this on
+  std::optional<double> klass;          // settle what is sure and has moved less than this
+  double loosen = 0.0;                  // how far the threshold falls while the block fills
+  double credit = 0.0;                  // CreditDecoding: weight of having been the best before
+  double credit_decay = 0.8;
+  double credit_power = 0.2;
+  std::optional<double> wino;  // open a settled token again when it is less probable unseen
+  size_t saber = 0;            // settle at least this many, open again what lost confidence; 0: off
+  bool prophet = false;        // settle the rest of the block once its best tokens stand clear
   std::optional<double> edit_threshold;  // rewrite settled tokens of the block (LLaDA2.1)
   size_t max_post_steps = 16;            // passes over a full block that may still edit it
   // The canvas begins with random tokens. A step draws every token of the block at a temperature
@@ -85,6 +109,7 @@ struct DecodeOptions {
   size_t stable_steps = 1;      // so many steps, with less than this entropy in the mean
   EosRule eos_rule = EosRule::kFree;
   Stop stop = Stop::kAnswer;
+  bool exact = false;  // one token per step without a cache, whatever else is the default
   uint64_t seed = 0;
 };
 
@@ -95,6 +120,25 @@ struct DecodeVocabulary {
   std::vector<TokenId> stop_ids;  // end of text, end of turn
   size_t num_tokens = 0;          // ids from here on are padding rows and never chosen
 };
+
+// What decides how many positions a step settles.
+enum class Rule {
+  kSchedule,
+  kThreshold,
+  kFactor,
+  kEntropyBound,
+  kHierarchical,
+  kKlass,
+  kWino,
+  kSaber,
+};
+Rule RuleOf(const DecodeOptions& options);
+// Whether settled positions of the block may open again.
+bool Revokes(const DecodeOptions& options);
+// The longest the canvas can become.
+size_t MaxCanvas(const DecodeOptions& options);
+// How probable a token must be for the rule; as the authors have it unless given.
+double ThresholdOf(const DecodeOptions& options);
 
 // Throws Error saying which combination is not possible and what is.
 void ValidateDecodeOptions(const DecodeOptions& options);

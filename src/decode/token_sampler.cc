@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -82,7 +83,8 @@ double NegativeEntropy(std::span<const float> logits, double log_sum_exp) {
   return sum;
 }
 
-double Margin(std::span<const float> logits, double log_sum_exp) {
+// The two largest logits.
+std::pair<float, float> TopTwo(std::span<const float> logits) {
   float first = -std::numeric_limits<float>::infinity(), second = first;
   for (const float logit : logits) {
     if (logit > first) {
@@ -92,6 +94,11 @@ double Margin(std::span<const float> logits, double log_sum_exp) {
       second = logit;
     }
   }
+  return {first, second};
+}
+
+double Margin(std::span<const float> logits, double log_sum_exp) {
+  const auto [first, second] = TopTwo(logits);
   return std::exp(first - log_sum_exp) - std::exp(second - log_sum_exp);
 }
 
@@ -162,6 +169,10 @@ Candidate SampleToken(std::span<float> logits, const DecodeOptions& options,
   candidate.token = static_cast<TokenId>(token);
   candidate.probability = std::exp(logits[token] - stats.log_sum_exp);
   if (options.entropy_bound) candidate.entropy = -NegativeEntropy(logits, stats.log_sum_exp);
+  if (options.prophet) {
+    const auto [first, second] = TopTwo(logits);
+    candidate.gap = static_cast<double>(first) - second;
+  }
   // The model's confidence in the mask says nothing about the token chosen instead.
   const bool sure = Allowed(stats.argmax, vocabulary);
   switch (options.order) {

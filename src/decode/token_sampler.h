@@ -19,6 +19,8 @@ struct Candidate {
   double probability = 0.0;  // of the token
   double score = 0.0;        // what Order ranks by; larger is surer
   double entropy = 0.0;      // in nats, if the entropy bound asks for it
+  double gap = 0.0;          // between the two largest logits, if Prophet asks for it
+  double divergence = 0.0;   // the larger of the last two steps', if KLASS asks for it
 };
 
 // `logits` may be overwritten.

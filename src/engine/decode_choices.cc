@@ -1,5 +1,7 @@
 #include "engine/decode_choices.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "decode/option_table.h"
 
@@ -40,13 +42,33 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
     const auto found = values_.find(option.info.name);
     if (found != values_.end()) option.set(found->second, options);
   }
+  if (options.exact) {
+    for (const char* name : {"threshold", "factor", "entropy-bound", "hierarchical", "klass",
+                             "credit", "wino", "saber", "prophet", "window", "slide", "steps"}) {
+      if (has(name)) throw Error("exact decoding settles one token per step: leave out {}", name);
+    }
+    options.threshold.reset();
+    options.edit_threshold.reset();
+    options.window.reset();
+  }
+  // Another rule takes the place of the model's own.
+  if ((has("factor") || has("entropy-bound") || has("saber")) && !has("threshold")) {
+    options.threshold.reset();
+    if (!has("edit-threshold")) options.edit_threshold.reset();
+  }
   // Block length and steps follow from the canvas unless given.
   if (!has("block-length")) {
     const bool blocks = standard.block_length < standard.gen_length;
-    options.block_length =
-        blocks ? BlockOf(options.gen_length, standard.block_length) : options.gen_length;
+    if (!blocks) {
+      options.block_length = options.gen_length;
+    } else if (options.slide != Slide::kOff) {
+      options.block_length = std::min(options.gen_length, standard.block_length);
+    } else {
+      options.block_length = BlockOf(options.gen_length, standard.block_length);
+    }
   }
   if (!has("steps")) options.steps = options.gen_length;
+  if (options.exact) options.steps_per_block = options.block_length;
   if (options.steps > options.gen_length) {
     throw Error("{} steps are more than the {} tokens to settle", options.steps,
                 options.gen_length);

@@ -152,14 +152,16 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
   ValidateDecodeOptions(options);
   CheckIds(prompt);
   if (prompt.size() > config().context_length ||
-      options.gen_length > config().context_length - prompt.size()) {
+      MaxCanvas(options) > config().context_length - prompt.size()) {
     throw Error("the prompt has {} tokens and the answer {}, but the model's context is {} tokens",
-                prompt.size(), options.gen_length, config().context_length);
+                prompt.size(), MaxCanvas(options), config().context_length);
   }
+  const PolicyFactory make =
+      options.exact ? [] { return std::make_unique<NonePolicy>(); } : cache.make;
   std::vector<TokenId> suffix;
   if (config().decode.pad_after_canvas) suffix.push_back(config().pad_id.value_or(0));
   auto generation = std::make_unique<Generation>(config(), std::move(prompt), options, vocabulary_,
-                                                 kv_type_, cache.make, std::move(suffix));
+                                                 kv_type_, make, std::move(suffix));
   if (generation->state().keeps().needs_block_attention && !options.block_attention) {
     throw Error(
         "the cache {} is for models with block attention: use another, or "
@@ -173,7 +175,7 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
     throw Error("the cache {} is not for this model: use block, which is exact, or none",
                 cache.spec.name);
   }
-  generation->times().cache = cache.description;
+  generation->times().cache = options.exact ? "none" : cache.description;
   // What the largest sequence so far leaves behind is there for the next.
   const MemoryNeed need = NeedOf(*this, generation->decoder().prompt_length(), options, cache);
   KeepStateMemory(std::max(StateMemoryLimit(), need.state));

@@ -15,9 +15,16 @@ namespace {
 
 constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
 
+// The most rows there can be: the canvas may grow, and a block may have shadow rows.
+size_t RowsOf(size_t prompt_tokens, const DecodeOptions& options) {
+  const size_t end =
+      std::max(CanvasEnd(prompt_tokens, options), prompt_tokens + MaxCanvas(options));
+  return end + (options.wino ? options.block_length : 0);
+}
+
 MemoryNeed NeedWith(const Engine& engine, KvType kv_type, size_t num_rows,
                     const DecodeOptions& options, const PreparedCache& cache) {
-  const size_t prompt = num_rows - std::min(num_rows, options.gen_length);
+  const size_t prompt = num_rows - std::min(num_rows, RowsOf(0, options));
   const ModelConfig& config = engine.config();
   const auto policy = cache.make();
   MemoryNeed need{
@@ -29,6 +36,8 @@ MemoryNeed NeedWith(const Engine& engine, KvType kv_type, size_t num_rows,
   }
   // The weights of a layer's attention, while a policy looks at them.
   if (policy->keeps().attention) need.state += num_rows * num_rows * sizeof(float);
+  // The distributions of the block's positions.
+  if (options.klass) need.state += options.block_length * config.vocab_rows * sizeof(float);
   if (options.cfg_scale > 0.0) {
     // Two sequences, and the logits of both until they are joined.
     const size_t logits = options.block_length * config.vocab_rows * sizeof(float);
@@ -84,7 +93,7 @@ size_t LeftIn(const std::filesystem::path& group, const char* limit_file, const 
 
 MemoryNeed NeedOf(const Engine& engine, size_t prompt_tokens, const DecodeOptions& options,
                   const PreparedCache& cache) {
-  return NeedWith(engine, engine.kv_type(), CanvasEnd(prompt_tokens, options), options, cache);
+  return NeedWith(engine, engine.kv_type(), RowsOf(prompt_tokens, options), options, cache);
 }
 
 size_t WorkspaceBytes(const Engine& engine, size_t num_rows) {
@@ -98,7 +107,7 @@ size_t TotalBytes(const Engine& engine, const MemoryNeed& need) {
 void CheckMemory(Engine& engine, size_t prompt_tokens, const DecodeOptions& options,
                  const PreparedCache& cache, size_t available) {
   const MemoryNeed need = NeedOf(engine, prompt_tokens, options, cache);
-  const size_t rows = CanvasEnd(prompt_tokens, options);
+  const size_t rows = RowsOf(prompt_tokens, options);
   if (TotalBytes(engine, need) <= available) return;
   std::vector<std::string> ways;
   const auto offer = [&](const std::string& flag, const MemoryNeed& other) {

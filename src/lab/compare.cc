@@ -16,6 +16,33 @@ CacheSpec With(CacheSpec spec, const std::string& key, const std::string& value)
   return spec;
 }
 
+// The options a rule sets, without their values: rules of one kind lie on one curve.
+std::string KindOf(const std::string& rule) {
+  std::string kind;
+  bool value = false;
+  for (const char c : rule) {
+    if (c == ':') value = false;
+    if (c == '=') value = true;
+    if (!value) kind += c;
+  }
+  return kind;
+}
+
+void AddAup(std::vector<CompareRow>& rows) {
+  double best = 0.0;
+  for (const CompareRow& row : rows) best = std::max(best, 100.0 * *row.accuracy);
+  const auto cache_of = [](const CompareRow& row) { return row.group + ": " + row.cache; };
+  for (CompareRow& row : rows) {
+    std::vector<ParallelPoint> points;
+    for (const CompareRow& other : rows) {
+      if (cache_of(other) != cache_of(row) || other.tokens_per_step > row.tokens_per_step) continue;
+      if (other.rule != rows.front().rule && KindOf(other.rule) != KindOf(row.rule)) continue;
+      points.push_back({other.tokens_per_step, 100.0 * *other.accuracy});
+    }
+    row.aup = AccuracyUnderParallelism(points, best);
+  }
+}
+
 }  // namespace
 
 std::vector<CompareEntry> AllCaches(Engine& engine) {
@@ -85,29 +112,24 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
                                       const Progress& progress) {
   struct Run {
     const CompareEntry* entry;
-    DecodeOptions decode;
+    const CompareRule* rule;
     SharedCache cache;
     size_t baseline;  // the run of `none` under the same decoding
     std::vector<Sample> samples;
   };
   if (questions.empty()) throw Error("there are no prompts to compare on");
+  SPA_CHECK(!options.rules.empty());
   std::vector<CompareEntry> entries = options.entries;
   if (entries.empty() || entries[0].cache.name != "none") {
     std::erase_if(entries, [](const CompareEntry& e) { return e.cache.name == "none"; });
     entries.insert(entries.begin(), CompareEntry{CacheSpec(), "", "none"});
   }
   std::vector<Run> runs;
-  for (const bool parallel : {false, true}) {
-    if (parallel && !options.parallel) break;
+  for (const CompareRule& rule : options.rules) {
     const size_t baseline = runs.size();
     for (const CompareEntry& entry : entries) {
-      Run run{&entry, options.decode, engine.PrepareCache(entry.cache), baseline, {}};
-      if (parallel) {
-        run.decode.factor.reset();
-        run.decode.threshold = options.threshold;
-      }
-      run.samples.resize(questions.size());
-      runs.push_back(std::move(run));
+      runs.push_back({&entry, &rule, engine.PrepareCache(entry.cache), baseline,
+                      std::vector<Sample>(questions.size())});
     }
   }
   const Grader grader(options.task);
@@ -116,7 +138,7 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
     prompts.push_back(AskIds(engine, {}, question.text, false));
   }
   // The first pass reads the weights from the disk and fills the processor's caches: not timed.
-  RunAlone(engine, {prompts[0], runs[0].decode, runs[0].cache});
+  RunAlone(engine, {prompts[0], runs[0].rule->decode, runs[0].cache});
   size_t done = 0;
   for (size_t first = 0; first < prompts.size(); first += options.batch) {
     const size_t count = std::min(options.batch, prompts.size() - first);
@@ -128,7 +150,7 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
       RunAll(
           engine, count, options.batch,
           [&](size_t index) {
-            return GenerationRequest{prompts[first + index], run.decode, run.cache};
+            return GenerationRequest{prompts[first + index], run.rule->decode, run.cache};
           },
           [&](size_t index, Generation& generation) {
             Sample sample = SampleOf(engine, generation);
@@ -157,12 +179,14 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
     CompareRow& row = rows.emplace_back();
     row.group = run.entry->group;
     row.cache = run.entry->label;
-    row.threshold = run.decode.threshold;
+    row.rule = run.rule->label;
     row.tokens_per_second = score.tokens_per_second;
     row.speedup = plain_speed > 0.0 ? score.tokens_per_second / plain_speed : 0.0;
     row.ttft_ms = 1e3 * score.ttft_seconds;
     row.steps = score.steps;
     row.rows_fraction = score.rows_fraction;
+    row.tokens_per_step = score.tokens_per_step;
+    row.rows_per_token = score.rows_per_token;
     row.agreement = static_cast<double>(sum.equal) / static_cast<double>(sum.total);
     row.memory_bytes = score.cache_bytes;
     if (answers) {
@@ -175,6 +199,7 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
       }
     }
   }
+  if (answers) AddAup(rows);
   return rows;
 }
 
@@ -185,24 +210,36 @@ std::string CompareReport(std::span<const CompareRow> rows, const std::string& m
     return row.group.empty() ? row.cache : row.group + ": " + row.cache;
   };
   // `value` adds y, and an error bar if there is one, to a row's point.
-  const auto section = [&](const char* title, const char* text, const char* label,
-                           const auto& value) {
-    Json plain = {{"name", "one token per step"}, {"line", false}, {"points", Json::array()}};
-    Json parallel = {{"name", "parallel decoding"}, {"line", false}, {"points", Json::array()}};
+  const auto plot = [&](const char* title, const char* text, const char* x_label, const auto& x,
+                        const char* label, const auto& value) {
+    Json series = Json::array();
     for (const CompareRow& row : rows) {
-      Json point = {{"x", row.tokens_per_second}, {"label", name(row)}};
+      auto found =
+          std::ranges::find_if(series, [&](const Json& one) { return one["name"] == row.rule; });
+      if (found == series.end()) {
+        series.push_back({{"name", row.rule}, {"line", false}, {"points", Json::array()}});
+        found = std::prev(series.end());
+      }
+      Json point = {{"x", x(row)}, {"label", name(row)}};
       value(row, point);
-      (row.threshold ? parallel : plain)["points"].push_back(std::move(point));
+      (*found)["points"].push_back(std::move(point));
     }
-    Json series = Json::array({std::move(plain)});
-    if (!parallel["points"].empty()) series.push_back(std::move(parallel));
     return Json{{"title", title},
                 {"text", text},
                 {"plot",
                  {{"kind", "xy"},
-                  {"x", {{"label", "tokens per second"}, {"zero", true}}},
+                  {"x", {{"label", x_label}, {"zero", true}}},
                   {"y", {{"label", label}, {"percent", true}}},
                   {"series", std::move(series)}}}};
+  };
+  const auto speed = [](const CompareRow& row) { return row.tokens_per_second; };
+  const auto section = [&](const char* title, const char* text, const char* label,
+                           const auto& value) {
+    return plot(title, text, "tokens per second", speed, label, value);
+  };
+  const auto accuracy = [](const CompareRow& row, Json& point) {
+    point["y"] = *row.accuracy;
+    point["error"] = row.standard_error.value_or(0.0);
   };
   Json sections = Json::array();
   if (rows.front().accuracy) {
@@ -210,10 +247,13 @@ std::string CompareReport(std::span<const CompareRow> rows, const std::string& m
         "Accuracy against speed",
         "Up and to the right is better. Bars are one standard error. All rows answered the same "
         "questions, so differences between rows are surer than the bars suggest.",
-        "accuracy", [](const CompareRow& row, Json& point) {
-          point["y"] = *row.accuracy;
-          point["error"] = row.standard_error.value_or(0.0);
-        }));
+        "accuracy", accuracy));
+    sections.push_back(plot(
+        "Accuracy against rows per token",
+        "Up and to the left is better: what a token costs, whatever the machine. Rows through all "
+        "layers that were computed after the first step, divided by the tokens settled.",
+        "rows per token", [](const CompareRow& row) { return row.rows_per_token; }, "accuracy",
+        accuracy));
   }
   sections.push_back(section(
       "Agreement with none against speed",
@@ -227,23 +267,25 @@ std::string CompareReport(std::span<const CompareRow> rows, const std::string& m
       "rows computed", [](const CompareRow& row, Json& point) { point["y"] = row.rows_fraction; }));
   Json table = Json::array();
   for (const CompareRow& row : rows) {
-    table.push_back(
-        {name(row), row.threshold ? fmt::format("parallel {:.2g}", *row.threshold) : "plain",
-         fmt::format("{:.1f}", row.tokens_per_second), fmt::format("{:.2f}x", row.speedup),
-         fmt::format("{:.1f}", row.ttft_ms), fmt::format("{:.1f}", row.steps),
-         fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
-         fmt::format("{:.1f}%", 100.0 * row.agreement),
-         row.accuracy ? fmt::format("{:.1f}% \u00b1 {:.1f}", 100.0 * *row.accuracy,
-                                    100.0 * *row.standard_error)
-                      : "",
-         fmt::format("{:.2f}", 1e-6 * static_cast<double>(row.memory_bytes))});
+    table.push_back({name(row), row.rule, fmt::format("{:.1f}", row.tokens_per_second),
+                     fmt::format("{:.2f}x", row.speedup), fmt::format("{:.1f}", row.ttft_ms),
+                     fmt::format("{:.1f}", row.steps), fmt::format("{:.2f}", row.tokens_per_step),
+                     fmt::format("{:.2f}", row.rows_per_token),
+                     fmt::format("{:.1f}%", 100.0 * row.rows_fraction),
+                     fmt::format("{:.1f}%", 100.0 * row.agreement),
+                     row.accuracy ? fmt::format("{:.1f}% \u00b1 {:.1f}", 100.0 * *row.accuracy,
+                                                100.0 * *row.standard_error)
+                                  : "",
+                     row.aup ? fmt::format("{:.0f}", *row.aup) : "",
+                     fmt::format("{:.2f}", 1e-6 * static_cast<double>(row.memory_bytes))});
   }
-  sections.push_back({{"title", "Numbers"},
-                      {"table",
-                       {{"columns",
-                         {"cache", "decoding", "tokens/s", "speedup", "first token ms", "steps",
-                          "rows", "agreement", "accuracy", "memory MB"}},
-                        {"rows", std::move(table)}}}});
+  sections.push_back(
+      {{"title", "Numbers"},
+       {"table",
+        {{"columns",
+          {"cache", "decoding", "tokens/s", "speedup", "first token ms", "steps", "tokens/step",
+           "rows/token", "rows", "agreement", "accuracy", "AUP", "memory MB"}},
+         {"rows", std::move(table)}}}});
   const Json report = {{"title", "Caches side by side"},
                        {"text", fmt::format("{}, {} prompts. Speed is answer tokens per second.",
                                             model, num_questions)},

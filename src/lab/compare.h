@@ -32,23 +32,31 @@ std::vector<CompareEntry> Entries(std::span<const CacheSpec> caches);
 // budget against the adaptive one at the same mean, the cached update against the cached output.
 std::vector<CompareEntry> AblationEntries(Engine& engine, const CacheSpec& base);
 
+// A way to decode: what decides how many positions a step settles, and which rows take part.
+struct CompareRule {
+  std::string label = "plain";
+  DecodeOptions decode;
+};
+
 struct CompareOptions {
   std::vector<CompareEntry> entries;  // `none` is put first if it is missing
-  bool parallel = false;              // every cache once more with `threshold`
-  double threshold = 0.9;
+  std::vector<CompareRule> rules;     // every cache runs with each
   size_t batch = 1;
-  DecodeOptions decode;
   TaskOptions task;  // how answers are found
 };
 
 struct CompareRow {
-  std::string group, cache;
-  std::optional<double> threshold;  // of parallel decoding
+  std::string group, cache, rule;
   double tokens_per_second = 0.0;
-  double speedup = 0.0;  // against `none` settling one token after the other
+  double speedup = 0.0;  // against the first row: `none` with the first rule
   double ttft_ms = 0.0;
   double steps = 0.0;  // mean
   double rows_fraction = 0.0;
+  double tokens_per_step = 0.0;
+  double rows_per_token = 0.0;  // after the first step
+  // Accuracy under parallelism of this cache's rules of the same kind, up to this row's tokens per
+  // step.
+  std::optional<double> aup;
   double agreement = 0.0;                          // with `none` under the same decoding
   std::optional<double> accuracy, standard_error;  // if the questions carry answers
   // Then also: questions that only this row or only another one answered rightly, under the same

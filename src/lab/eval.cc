@@ -33,18 +33,22 @@ Score ScoreSamples(std::string name, std::span<const Sample> samples) {
   score.name = std::move(name);
   score.count = samples.size();
   if (samples.empty()) return score;
-  double tokens = 0.0, rows = 0.0, all_rows = 0.0;
+  double tokens = 0.0, rows = 0.0, all_rows = 0.0, settled = 0.0, later_rows = 0.0;
   for (const Sample& sample : samples) {
     score.correct += sample.correct ? 1 : 0;
     tokens += static_cast<double>(sample.stats.generated_tokens);
     rows += static_cast<double>(sample.stats.rows_computed);
     all_rows += static_cast<double>(sample.stats.rows_total);
+    settled += static_cast<double>(sample.stats.settled_tokens);
+    later_rows += sample.stats.later_rows;
     score.seconds += sample.stats.engine_seconds;
     score.ttft_seconds += sample.stats.first_step_seconds;
     score.steps += static_cast<double>(sample.stats.steps);
     score.cache_bytes = std::max(score.cache_bytes, sample.stats.cache_bytes);
   }
   const auto count = static_cast<double>(score.count);
+  score.tokens_per_step = score.steps > 0.0 ? settled / score.steps : 0.0;
+  score.rows_per_token = settled > 0.0 ? later_rows / settled : 0.0;
   score.accuracy = static_cast<double>(score.correct) / count;
   score.standard_error = StandardError(score.accuracy, score.count);
   score.ttft_seconds /= count;

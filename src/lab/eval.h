@@ -31,7 +31,9 @@ struct Score {
   double seconds = 0.0;            // engine time
   double steps = 0.0;              // mean
   double rows_fraction = 0.0;
-  size_t cache_bytes = 0;  // of the largest sequence
+  double tokens_per_step = 0.0;  // settled tokens
+  double rows_per_token = 0.0;   // rows through all layers after the first step, per settled token
+  size_t cache_bytes = 0;        // of the largest sequence
 };
 Score ScoreSamples(std::string name, std::span<const Sample> samples);
 // All sets together: the mean weighted by size, and its standard error from those of the sets.

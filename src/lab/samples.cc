@@ -33,6 +33,8 @@ std::string SampleToJson(const Sample& s) {
               {"engine_seconds", s.stats.engine_seconds},
               {"rows_computed", s.stats.rows_computed},
               {"rows_total", s.stats.rows_total},
+              {"settled_tokens", s.stats.settled_tokens},
+              {"later_rows", s.stats.later_rows},
               {"cache_bytes", s.stats.cache_bytes},
               {"ids", s.ids}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -55,6 +57,8 @@ Sample SampleFromJson(const std::string& line) {
     json.at("engine_seconds").get_to(s.stats.engine_seconds);
     json.at("rows_computed").get_to(s.stats.rows_computed);
     json.at("rows_total").get_to(s.stats.rows_total);
+    json.at("settled_tokens").get_to(s.stats.settled_tokens);
+    json.at("later_rows").get_to(s.stats.later_rows);
     json.at("cache_bytes").get_to(s.stats.cache_bytes);
     json.at("ids").get_to(s.ids);
     return s;

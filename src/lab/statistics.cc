@@ -31,4 +31,20 @@ Pairs CountPairs(std::span<const Sample> first, std::span<const Sample> second) 
   return pairs;
 }
 
+double AccuracyUnderParallelism(std::vector<ParallelPoint> points, double best) {
+  if (points.empty()) return 0.0;
+  std::ranges::stable_sort(points, {}, &ParallelPoint::tokens_per_step);
+  const double least = points.front().accuracy - 5.0;
+  std::erase_if(points, [&](const ParallelPoint& point) { return point.accuracy < least; });
+  const auto weighted = [&](const ParallelPoint& point) {
+    return point.accuracy * std::min(std::exp(-3.0 * (1.0 - point.accuracy / best)), 1.0);
+  };
+  double area = points[0].tokens_per_step * points[0].accuracy;
+  for (size_t i = 1; i < points.size(); ++i) {
+    area += (points[i].tokens_per_step - points[i - 1].tokens_per_step) *
+            (weighted(points[i]) + weighted(points[i - 1])) / 2.0;
+  }
+  return area;
+}
+
 }  // namespace spa

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "lab/samples.h"
 
@@ -16,6 +17,15 @@ struct Pairs {
   // Exact two-sided McNemar test: how likely a split at least this uneven is if neither is better.
   double p_value() const;
 };
+
+// Accuracy under parallelism (arXiv 2601.07568): the area under a curve of accuracy, in percent,
+// against tokens per step, where accuracy below `best`, the best of any method, counts less and
+// less. Points more than 5 percent below the slowest one are left out.
+struct ParallelPoint {
+  double tokens_per_step = 0.0;
+  double accuracy = 0.0;  // in percent
+};
+double AccuracyUnderParallelism(std::vector<ParallelPoint> points, double best);
 
 Pairs CountPairs(std::span<const Sample> first, std::span<const Sample> second);
 

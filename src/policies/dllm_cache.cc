@@ -32,6 +32,10 @@ RowSet DllmPolicy::Select(LayerView& view, MatView<const float> values) {
   for (size_t i = 0; i < gen_.size(); ++i) view.kv->LoadValue(gen_[i], previous_.Row(i));
   std::vector<float> similarity(gen_.size());
   CosineRows(values, previous_.View(), RowSet::All(gen_.size()), similarity, *view.pool);
+  // Rows that became visible in this step have nothing to be compared with.
+  for (const uint32_t place : gen_.PlacesOf(gen_.Intersect(view.step->never_computed))) {
+    similarity[place] = -1.0f;
+  }
   const auto count = static_cast<size_t>(options_.rho * static_cast<double>(gen_.size()));
   return gen_.At(SmallestK(similarity, count));
 }

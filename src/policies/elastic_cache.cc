@@ -58,7 +58,7 @@ RowSet ElasticPolicy::BeginStep(const StepInput& step) {
   known_ = all_.Without(step.never_computed);
   open_ = step.OpenRows();
   const std::span<const uint32_t> open = open_;
-  window_ = step.RowsOf(open.first(std::min(open.size(), options_.beta)));
+  window_ = step.RowsOf(open.first(std::min(open.size(), options_.beta))).Intersect(all_);
   if (step.step == 0) {
     rows_ = all_;
     return rows_;

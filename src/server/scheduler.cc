@@ -204,7 +204,8 @@ bool Scheduler::StartJob(Job& job) {
     job.answer.emplace(engine_.tokenizer(), task.stops, task.max_tokens);
     if (task.frames) {
       job.generation->state().trace = true;
-      job.confidence.assign(job.generation->decoder().canvas().size(), -1.0f);
+      job.confidence.assign(
+          std::max(job.generation->decoder().canvas().size(), MaxCanvas(task.decode)), -1.0f);
     }
   } catch (...) {
     EndByException(job);

@@ -1,6 +1,7 @@
 #include "transformer/layer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "base/error.h"
@@ -45,6 +46,34 @@ KeyRanges KeysOf(const SequenceState& state, const StepInput& input, const RowSe
     keys.begin.push_back(static_cast<uint32_t>(last + 1 - std::min(last + 1, window)));
   }
   return keys;
+}
+
+// The job of a sequence, cut up if it has shadow rows: one job for the rows that no shadow hides
+// anything from, and one for each shadow. `hidden` holds what their rows do not see.
+std::vector<AttentionJob> JobsOf(const AttentionJob& job, const StepInput& input,
+                                 const RowSet& rows, std::vector<std::vector<uint8_t>>& hidden) {
+  if (!input.shadow_begin) return {job};
+  const size_t shadow_begin = *input.shadow_begin, num_rows = job.kv->num_rows();
+  const size_t ordinary = rows.Between(0, shadow_begin).size();
+  const auto cut = [&](size_t first, size_t count, size_t hidden_begin, size_t hidden_end) {
+    std::vector<uint8_t>& rows_hidden = hidden.emplace_back(job.hidden.begin(), job.hidden.end());
+    rows_hidden.resize(num_rows, 0);
+    std::fill(rows_hidden.begin() + static_cast<ptrdiff_t>(hidden_begin),
+              rows_hidden.begin() + static_cast<ptrdiff_t>(hidden_end), 1);
+    AttentionJob part = job;
+    part.q = job.q.Rows(first, count);
+    part.out = job.out.Rows(first, count);
+    if (job.mean_weights.data != nullptr) part.mean_weights = job.mean_weights.Rows(first, count);
+    part.hidden = rows_hidden;
+    return part;
+  };
+  std::vector<AttentionJob> jobs;
+  if (ordinary > 0) jobs.push_back(cut(0, ordinary, shadow_begin, num_rows));
+  for (size_t i = ordinary; i < rows.size(); ++i) {
+    const size_t own = input.PlaceOf(rows[i]);
+    jobs.push_back(cut(i, 1, own, own + 1));
+  }
+  return jobs;
 }
 
 // The rows whose logits are read: all wanted ones, and the checked ones that are `there`.
@@ -208,15 +237,17 @@ void LayerStep::Project(const Stack& stack, const PackedMatrix& w, const std::ve
   MatMul(subset_rows_, w, out.View(), pool_, bias_data);
 }
 
-void LayerStep::PlaceHeads(const Stack& stack, const std::vector<float>& gain, Mat<float>& rows) {
+void LayerStep::PlaceHeads(std::span<const SequenceStep> batch, const Stack& stack,
+                           const std::vector<float>& gain, Mat<float>& rows) {
   if (!gain.empty()) {
     RmsNormHeads(rows.View(), shape_.head_dim, gain.data(), config_.norm_epsilon, pool_);
   }
   const RopeTable& rope = ropes_[config_.is_wide(layer_) ? 1 : 0];
+  std::vector<uint32_t> places;
   for (size_t s = 0; s < stack.rows.size(); ++s) {
-    // A row's position is its place in the sequence.
-    Rope(rows.View().Rows(stack.first[s], stack.rows[s]->size()), *stack.rows[s], shape_.head_dim,
-         rope, pool_);
+    places.assign(stack.rows[s]->begin(), stack.rows[s]->end());
+    for (uint32_t& row : places) row = batch[s].input.PlaceOf(row);
+    Rope(rows.View().Rows(stack.first[s], places.size()), places, shape_.head_dim, rope, pool_);
   }
 }
 
@@ -231,7 +262,7 @@ void LayerStep::RefreshKeysValues(std::span<const SequenceStep> batch) {
     v_stack.Add(valued[s] ? none : plans_[s].v_rows);
   }
   Project(k_stack, weights_->wk, weights_->bk, k_);
-  PlaceHeads(k_stack, weights_->k_norm, k_);
+  PlaceHeads(batch, k_stack, weights_->k_norm, k_);
   Project(v_stack, shape_.values_are_keys ? weights_->wk : weights_->wv, weights_->bv, v_);
   if (config_.value_norm) {
     RmsNormHeads(v_.View(), shape_.head_dim, nullptr, config_.norm_epsilon, pool_);
@@ -251,7 +282,7 @@ void LayerStep::MakeQueries(std::span<const SequenceStep> batch) {
   Stack stack;
   for (const LayerPlan& plan : plans_) stack.Add(QueryRows(plan));
   Project(stack, weights_->wq, weights_->bq, q_);
-  PlaceHeads(stack, weights_->q_norm, q_);
+  PlaceHeads(batch, stack, weights_->q_norm, q_);
   queries_.resize(batch.size());
   for (size_t s = 0; s < batch.size(); ++s) {
     const LayerPlan& plan = plans_[s];
@@ -273,6 +304,7 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
   heads_.Resize(out_.size(), config_.q_dim(layer_));
   std::vector<AttentionJob> jobs;
   std::vector<KeyRanges> keys(batch.size());
+  std::vector<std::vector<uint8_t>> hidden;  // where shadow rows differ from the others
   std::vector<std::optional<RowSet>> chosen(batch.size());
   for (size_t s = 0; s < batch.size(); ++s) {
     SequenceState& state = *batch[s].state;
@@ -286,13 +318,14 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
                      .hidden = state.hidden(),
                      .score_scale = config_.attention_scale};
     if (!state.keeps().attention) {
-      jobs.push_back(job);
+      std::ranges::copy(JobsOf(job, batch[s].input, plans_[s].out_rows, hidden),
+                        std::back_inserter(jobs));
       continue;
     }
     // One sequence at a time: the weights are large, and used once.
     mean_weights_.Resize(count, state.num_rows());
     job.mean_weights = mean_weights_.View();
-    spa::Attend({&job, 1}, config_.num_heads, pool_);
+    spa::Attend(JobsOf(job, batch[s].input, plans_[s].out_rows, hidden), config_.num_heads, pool_);
     chosen[s] = state.policy().AfterAttention(Attended(batch, s, job.mean_weights));
   }
   spa::Attend(jobs, config_.num_heads, pool_);

@@ -74,7 +74,8 @@ class LayerStep {
   void Project(const Stack& stack, const PackedMatrix& w, const std::vector<float>& bias,
                Mat<float>& out);
   // Norms the heads, unless `gain` is empty, and rotates them.   gain: [head_dim]
-  void PlaceHeads(const Stack& stack, const std::vector<float>& gain, Mat<float>& rows);
+  void PlaceHeads(std::span<const SequenceStep> batch, const Stack& stack,
+                  const std::vector<float>& gain, Mat<float>& rows);
 
   const ModelConfig& config_;
   const std::array<RopeTable, 2>& ropes_;

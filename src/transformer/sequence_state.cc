@@ -59,6 +59,7 @@ void SequenceState::Describe(StepInput& input) {
     hidden_.assign(num_rows_, 1);
     for (const uint32_t row : input.visible) hidden_[row] = 0;
   }
+  Forget(input.renewed);
   std::vector<uint32_t> never, news;
   for (const uint32_t row : input.visible) {
     if (tokens_[row] == input.ids[row]) continue;

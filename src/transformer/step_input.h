@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,12 @@ struct StepInput {
   RowSet wanted = {};  // rows whose logits decide what is settled
   // Rows whose logits verify settled positions; read only if the row reaches the last layer.
   RowSet checked = {};
+  // Rows that are computed in every layer, whatever the cache keeps of them: moved to another
+  // position, or read outside of what is being decoded. Described as never computed.
+  RowSet renewed = {};
+  // Shadow rows: row shadow_begin + i is a mask at the position of block_begin + i. It sees every
+  // visible row but the one in whose place it stands; no other row sees it. They are renewed.
+  std::optional<size_t> shadow_begin = {};
 
   // Rows of the block: the mean embedding the step before expected there, for models that are
   // conditioned on it; empty: nothing is known yet.   [block_end - block_begin, model_dim]
@@ -43,6 +50,12 @@ struct StepInput {
   RowSet never_computed = {};  // visible rows without keys and values: planned in every layer
   // Visible rows whose token is not the one they last ran with, never_computed included.
   RowSet new_tokens = {};
+
+  bool IsShadow(uint32_t row) const { return shadow_begin && row >= *shadow_begin; }
+  // Where a row stands in the sequence.
+  uint32_t PlaceOf(uint32_t row) const {
+    return IsShadow(row) ? static_cast<uint32_t>(row - *shadow_begin + block_begin) : row;
+  }
 
   // Whether a row is of the block being decoded, and not of the text before it.
   bool IsDecoded(uint32_t row) const { return row >= block_begin; }

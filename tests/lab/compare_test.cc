@@ -39,9 +39,12 @@ TEST(CompareCaches, VanillaAgreesWithItselfAndAllCachesGetARow) {
   Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
   CompareOptions options;
   options.entries = Entries(ParseCacheList("spa:rho=1:scope=all,spa"));
-  options.parallel = true;
-  options.decode = engine.DefaultDecodeOptions();
-  options.decode.gen_length = options.decode.steps = 32;
+  CompareRule plain{.label = "plain", .decode = engine.DefaultDecodeOptions()};
+  plain.decode.gen_length = plain.decode.steps = 32;
+  CompareRule parallel = plain;
+  parallel.label = "threshold=0.9";
+  parallel.decode.threshold = 0.9;
+  options.rules = {plain, parallel};
   std::vector<Question> questions = BuiltInQuestions();
   questions.resize(2);
   const auto rows = CompareCaches(engine, options, questions);
@@ -53,15 +56,18 @@ TEST(CompareCaches, VanillaAgreesWithItselfAndAllCachesGetARow) {
   EXPECT_EQ(rows[1].accuracy, rows[0].accuracy);
   EXPECT_EQ(rows[4].agreement, 1.0);
   EXPECT_LT(rows[2].rows_fraction, rows[0].rows_fraction);
-  EXPECT_TRUE(rows[3].threshold.has_value());
+  EXPECT_EQ(rows[3].rule, "threshold=0.9");
+  EXPECT_GT(rows[3].tokens_per_step, rows[0].tokens_per_step);
+  EXPECT_LT(rows[2].rows_per_token, rows[0].rows_per_token);
   EXPECT_GT(rows[2].memory_bytes, 0u);
   const std::string page = CompareReport(rows, "mini", questions.size());
   const size_t begin = page.find(R"({"title":"Caches side by side")");
   ASSERT_NE(begin, std::string::npos);
   const auto report =
       nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
-  ASSERT_EQ(report["sections"].size(), 4u);  // accuracy, agreement, rows, numbers
-  for (size_t i = 0; i < 3; ++i) {
+  // Accuracy against speed and against rows, agreement, rows, numbers.
+  ASSERT_EQ(report["sections"].size(), 5u);
+  for (size_t i = 0; i < 4; ++i) {
     const auto& series = report["sections"][i]["plot"]["series"];
     ASSERT_EQ(series.size(), 2u);
     for (const auto& one : series) {
@@ -73,7 +79,17 @@ TEST(CompareCaches, VanillaAgreesWithItselfAndAllCachesGetARow) {
       }
     }
   }
-  EXPECT_EQ(report["sections"][3]["table"]["rows"].size(), rows.size());
+  EXPECT_EQ(report["sections"][4]["table"]["rows"].size(), rows.size());
+}
+
+TEST(AccuracyUnderParallelism, GivesThePublishedNumbers) {
+  // d3LLM's leaderboard: LLaDA on GSM8K-CoT, Fast-dLLM and d3LLM; on HumanEval, Fast-dLLM.
+  EXPECT_NEAR(AccuracyUnderParallelism({{2.77, 74.68}, {1.0, 74.79}}, 74.98), 205.7811, 1e-3);
+  EXPECT_NEAR(AccuracyUnderParallelism({{1.0, 74.02}, {9.11, 73.09}}, 74.98), 637.6549, 1e-3);
+  EXPECT_NEAR(AccuracyUnderParallelism({{1.0, 38.16}, {2.56, 37.8}}, 67.73), 54.0245, 1e-3);
+  // A point that lost more than 5 percent adds nothing.
+  EXPECT_EQ(AccuracyUnderParallelism({{1.0, 80.0}, {5.0, 70.0}}, 80.0), 80.0);
+  EXPECT_EQ(AccuracyUnderParallelism({}, 80.0), 0.0);
 }
 
 TEST(AblationEntries, CoverThePapersRows) {
