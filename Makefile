@@ -1,5 +1,6 @@
 # `make deps` installs what is missing; everything else uses what is there.
-.PHONY: build demo test install package lint check-format format fuzz sanitize deps clean
+.PHONY: build demo test test-build test-python install package site lint check-format format fuzz \
+        sanitize deps clean
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2> /dev/null || echo 2)
@@ -7,26 +8,37 @@ CLANG_FORMAT ?= clang-format-14
 RUN_CLANG_TIDY ?= run-clang-tidy-14
 FUZZ_SECONDS ?= 60
 DEPS ?= build test
+VENV ?= .venv
+PYTHON = $(abspath $(VENV))/bin/python
 
 build:
 	@scripts/install_packages.sh --tools
-	@cmake --preset release -DSPA_TESTS=OFF > /dev/null
+	@cmake --preset release -DSPA_TESTS=OFF -DSPA_PYTHON=OFF > /dev/null
 	@cmake --build --preset release
 
 demo: build
 	@build/release/spa demo
 
 # Results also go to build/release/tests.xml.
-test:
-	@scripts/install_packages.sh --tools
-	@cmake --preset release > /dev/null
-	@cmake --build --preset release
+test: test-build
 	@ctest --preset release --parallel $(JOBS) --output-junit tests.xml
+
+test-build:
+	@scripts/install_packages.sh --tools
+	@scripts/python_environment.sh --check $(VENV)
+	@cmake --preset release -DSPA_PYTHON=ON -DPython_EXECUTABLE=$(PYTHON) > /dev/null
+	@cmake --build --preset release
+
+# Every test of the Python package, the slow ones too, which need the lm-evaluation-harness.
+test-python: test-build
+	@$(PYTHON) -c "import lm_eval" 2> /dev/null || $(PYTHON) -m pip install --quiet lm_eval
+	@PYTHONPATH=build/release/python SPA_PROGRAM=build/release/spa \
+	  XDG_CACHE_HOME=$(CURDIR)/build/release/test-cache $(PYTHON) -m pytest
 
 # Honours DESTDIR.
 install:
 	@scripts/install_packages.sh --tools
-	@cmake --preset release -DSPA_TESTS=OFF -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
+	@cmake --preset release -DSPA_TESTS=OFF -DSPA_PYTHON=OFF -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
 	@cmake --build --preset release
 	@cmake --install build/release
 
@@ -34,12 +46,17 @@ install:
 package: build
 	@cd build/release && cpack -G DEB && cpack -G TGZ
 
+# The documents as searchable HTML in build/site; a link that leads nowhere fails.
+site:
+	@mkdocs build --quiet
+
 check-format:
 	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) --dry-run --Werror
 
+# A folder is one file here (CMake's unity build), so that its headers are read once.
 lint: check-format
 	@cmake --preset lint > /dev/null
-	@$(RUN_CLANG_TIDY) -quiet -j $(JOBS) -p build/lint "$(CURDIR)/(src|cli)/.*"
+	@$(RUN_CLANG_TIDY) -quiet -j $(JOBS) -p build/lint "\.(cc|cxx)$$"
 
 format:
 	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) -i
@@ -56,9 +73,10 @@ sanitize:
 	  cmake --preset $$preset > /dev/null && cmake --build --preset $$preset && \
 	  ctest --preset $$preset --parallel $(JOBS) --label-exclude install || exit 1; done
 
-# What else there is to install: DEPS="build test format lint fuzz web".
+# What else there is to install: DEPS="build test format lint fuzz web site".
 deps:
 	@scripts/install_packages.sh $(DEPS)
+	@case " $(DEPS) " in *" test "*) scripts/python_environment.sh $(VENV) ;; esac
 
 clean:
 	rm -rf build

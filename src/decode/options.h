@@ -75,6 +75,14 @@ struct DecodeOptions {
   std::optional<double> entropy_bound;  // settle while entropies without the largest add up to this
   std::optional<double> edit_threshold;  // rewrite settled tokens of the block (LLaDA2.1)
   size_t max_post_steps = 16;            // passes over a full block that may still edit it
+  // The canvas begins with random tokens. A step draws every token of the block at a temperature
+  // that falls from the first one to `temperature`, accepts the surest (entropy_bound) and puts
+  // random tokens in place of the others; the block becomes the likeliest tokens of its last step
+  // (DiffusionGemma).
+  bool noise = false;
+  double first_temperature = 0.0;
+  double stable_entropy = 0.0;  // a block is done once its likeliest tokens stay the same for
+  size_t stable_steps = 1;      // so many steps, with less than this entropy in the mean
   EosRule eos_rule = EosRule::kFree;
   Stop stop = Stop::kAnswer;
   uint64_t seed = 0;

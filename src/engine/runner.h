@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/prefix_store.h"
 
 namespace spa {
 
@@ -18,6 +19,8 @@ struct GenerationRequest {
   SharedCache cache;
   // Start from the states of another generation under the same cache (SequenceState::AdoptPrefix).
   Generation* warm_from = nullptr;
+  // Start from what these hold of the prompt, or a generation that runs beside it: exact.
+  PrefixStore* prefixes = nullptr;
 };
 
 class Runner {
@@ -44,6 +47,10 @@ class Runner {
   Engine& engine_;
   std::vector<std::unique_ptr<Generation>> running_;
 };
+
+// Called before every step of every runner; what it throws ends that run. A program that embeds the
+// engine looks for Ctrl-C there.
+void SetBeforeStep(std::function<void()> call);
 
 // One request, alone, to its end. `on_step` is called after every step.
 std::unique_ptr<Generation> RunAlone(Engine& engine, GenerationRequest request,

@@ -35,13 +35,13 @@ class FamilyRun {
  public:
   FamilyRun(TestModel& model, const std::vector<TokenId>& prompt, const DecodeOptions& options,
             std::vector<TokenId> stop_ids, const std::string& cache,
-            std::vector<TokenId> suffix = {})
+            std::vector<TokenId> suffix = {}, const std::vector<std::string>& cache_options = {})
       : generation(model.file.config(), prompt, options,
                    {.mask_id = model.file.config().mask_id,
                     .fill_id = model.file.config().mask_id,
                     .stop_ids = std::move(stop_ids),
                     .num_tokens = model.file.config().vocab_rows},
-                   KvType::kF32, model.Policy(cache), std::move(suffix)) {}
+                   kDefaultKvType, model.Policy(cache, cache_options), std::move(suffix)) {}
 
   void Note() {
     const bool seed =
@@ -196,8 +196,9 @@ TEST(FamilyDecode, FastDllmV2) {
   TestModel model(kFamilies + "fast-dllm-v2/model");
   for (const json& one : Cases("fast-dllm-v2")) {
     const json& o = one["options"];
-    if (o.value("use_block_cache", false)) continue;  // an approximation of its own
+    const bool parts = o.value("use_block_cache", false);  // an approximation of its own
     for (const std::string cache : {"none", "block"}) {
+      if (parts && cache == "none") continue;
       DecodeOptions options;
       options.schedule = Schedule::kNone;
       options.block_length = o["block_size"];
@@ -208,7 +209,8 @@ TEST(FamilyDecode, FastDllmV2) {
       options.gen_length =
           prompt / block * block + o["max_new_tokens"].get<size_t>() / block * block - prompt;
       options.block_attention = options.blocks_from_start = options.seed_blocks = true;
-      FamilyRun run(model, one["prompt"], options, {one["stop_id"].get<TokenId>()}, cache);
+      FamilyRun run(model, one["prompt"], options, {one["stop_id"].get<TokenId>()}, cache, {},
+                    parts ? std::vector<std::string>{"parts=on"} : std::vector<std::string>{});
       Decoded decoded = Decode(model, run);
       auto expected = one;
       // The reference ends with one more token, from the pass that stores the last block.
