@@ -20,6 +20,7 @@ table='
   build  libedit       libedit-dev          libedit-devel       libedit        libedit
   build  libutf8proc   libutf8proc-dev      utf8proc-devel      libutf8proc    utf8proc
   test   GTest         libgtest-dev         gtest-devel         gtest          googletest
+  test   bwrap         bubblewrap           bubblewrap          bubblewrap     python
   test   python3-venv  python3-venv         python3             python         python
   test   python3-dev   python3-dev          python3-devel       python         python
   format clang-format  clang-format-14      clang-tools-extra   clang          clang-format

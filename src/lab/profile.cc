@@ -149,7 +149,7 @@ class DriftPolicy : public CachePolicy {
 DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> prompts,
                           const ProfileOptions& options, const Progress& progress) {
   if (prompts.empty()) throw Error("there are no prompts to profile on");
-  const CacheSpec spec{.name = "spa", .options = {{"profile", "off"}}};
+  const CacheSpec spec{.name = "spa", .options = {{"identifier", "singular"}, {"profile", "off"}}};
   OptionReader reader(spec, SpaOptionTable());
   const auto prepared = PrepareSpa(reader, engine.policy_context());
   const SpaModel& proxies = *prepared;

@@ -19,10 +19,6 @@ void Include(RowSet& rows, const RowSet& more) {
   if (!rows.Includes(more)) rows = rows.Union(more);
 }
 
-bool AsksAfterAttention(const SequenceState& state, const LayerPlan& plan) {
-  return plan.ask_after_attention || state.keeps().attention;
-}
-
 // For each row the first key it sees and one past the last; empty: all.
 struct KeyRanges {
   std::vector<uint32_t> begin, end;
@@ -158,8 +154,12 @@ void LayerStep::CompletePlan(const SequenceStep& sequence, const RowSet& live, L
   }
   if (IsLastLayer()) {
     const RowSet reads = Reads(input, plan.live);
-    // A policy that chooses after attention is cut down there (Attend).
-    if (!state.reuses(layer_) && !AsksAfterAttention(state, plan)) plan.out_rows = reads;
+    // A policy that sees attention weights is cut down there (Attend).
+    if (!state.reuses(layer_) && !state.keeps().attention) {
+      plan.out_rows = reads;
+      plan.q_rows.reset();
+      plan.ask_after_attention = false;
+    }
     plan.live = reads.Union(plan.out_rows);
   }
   SPA_CHECK(plan.live.Includes(plan.out_rows));
