@@ -134,7 +134,7 @@ class DriftPolicy : public CachePolicy {
   DriftSums& sums_;
   const SpaModel& proxies_;
   bool scope_all_;
-  size_t seen_ = 0;          // rows of the step before
+  size_t seen_ = 0;         // rows of the step before
   bool first_step_ = true;  // there is nothing to compare with
   RowSet all_, scope_;
   ThreadPool* pool_ = nullptr;

@@ -151,8 +151,8 @@ std::string Metrics::Text() const {
   Value("requests_running", "gauge", "Generations in the batch", running_, &out);
   Value("requests_queued", "gauge", "Generations waiting", queued_, &out);
   Value("memory_limit_bytes", "gauge", "Memory for generations", memory_, &out);
-  Value("memory_promised_bytes", "gauge", "Memory that generations, running or kept, may take", promised_,
-        &out);
+  Value("memory_promised_bytes", "gauge", "Memory that generations, running or kept, may take",
+        promised_, &out);
   Value("memory_promised_peak_bytes", "gauge", "The most that was promised at a time",
         most_promised_, &out);
   Value("memory_waits_total", "counter", "Generations that waited for memory", memory_waits_, &out);
