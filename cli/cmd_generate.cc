@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/watch.h"
+#include "engine/known_questions.h"
 #include "engine/memory.h"
 #include "engine/runner.h"
 
@@ -20,10 +23,10 @@ struct Flags {
   CacheFlags cache;
   std::string prompt, system, file, ids_file;
   bool raw = false, watch = false, json = false;
+  double pause_ms = 60.0;
 };
 
-std::vector<TokenId> PromptIds(const Flags& flags, const Engine& engine) {
-  if (!flags.ids_file.empty()) return ReadIds(flags.ids_file);
+std::string Question(const Flags& flags) {
   std::string text = flags.prompt;
   if (text.empty()) {
     if (flags.file.empty() && isatty(STDIN_FILENO) != 0) {
@@ -32,10 +35,15 @@ std::vector<TokenId> PromptIds(const Flags& flags, const Engine& engine) {
     text = ReadText(flags.file.empty() ? "-" : flags.file);
   }
   if (text.empty()) throw Error("the prompt is empty: give one with -p TEXT, -f FILE or on stdin");
+  return text;
+}
+
+std::vector<TokenId> PromptIds(const Flags& flags, const std::string& text, const Engine& engine) {
   if (flags.raw) return engine.Encode({.messages = {}, .text = text});
   Prompt prompt;
   if (!flags.system.empty()) prompt.messages.push_back({"system", flags.system});
   prompt.messages.push_back({"user", text});
+  CheckKnown(engine, prompt.messages);
   return engine.Encode(prompt);
 }
 
@@ -61,24 +69,47 @@ void PrintJson(const Engine& engine, const Generation& generation) {
 }
 
 void Run(const Flags& flags) {
+  // What can be wrong without a model is said before one is loaded.
+  flags.decode.Choices();
+  flags.cache.Check();
+  std::vector<TokenId> prompt;
+  std::string question;
+  if (!flags.ids_file.empty()) {
+    prompt = ReadIds(flags.ids_file);
+  } else {
+    question = Question(flags);
+  }
   const auto engine = flags.model.Load();
   const DecodeOptions options = flags.decode.Resolve(*engine);
+  if (flags.ids_file.empty()) prompt = PromptIds(flags, question, *engine);
   const CacheSpec cache = flags.cache.Spec(*engine);
   ProgressBar bar;
   engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
   const SharedCache prepared = engine->PrepareCache(cache);
   bar.Clear();
-  const std::vector<TokenId> prompt = PromptIds(flags, *engine);
   CheckMemory(*engine, prompt.size(), options, *prepared, AvailableMemory());
   Watch watch;
-  const auto generation = RunAlone(*engine, {prompt, options, prepared}, [&](Generation& running) {
+  Pace pace{std::chrono::milliseconds(static_cast<int64_t>(flags.watch ? flags.pause_ms : 0))};
+  StepClock steps(options.steps);
+  engine->transformer().set_on_layer([&](size_t done, size_t layers) {
+    steps.LayerDone(done, layers);
+    if (steps.quick()) return;  // the steps themselves are news enough
     if (flags.watch) {
-      watch.Show(*engine, running.decoder());
+      watch.DrawStatus(steps.Describe());
     } else if (!flags.json) {
-      bar.Show("decoding",
-               static_cast<double>(running.decoder().steps()) / static_cast<double>(options.steps));
+      bar.Show(steps.Describe(), steps.share());
     }
   });
+  const auto generation = RunAlone(*engine, {prompt, options, prepared}, [&](Generation& running) {
+    steps.StepDone(running.decoder().steps());
+    if (flags.watch) {
+      watch.Show(*engine, running.decoder(), steps.Describe());
+      pace.Wait();
+    } else if (!flags.json) {
+      bar.Show(steps.Describe(), steps.share());
+    }
+  });
+  engine->transformer().set_on_layer({});
   bar.Clear();
   watch.Finish();
   if (flags.json) {
@@ -86,13 +117,13 @@ void Run(const Flags& flags) {
     return;
   }
   PrintLine(AnswerText(*engine, generation->decoder()));
-  const GenerationStats stats = generation->Stats();
+  GenerationStats stats = generation->Stats();
+  if (flags.watch) stats.seconds = stats.engine_seconds;  // without the time for the eyes
   const Style style(StderrIsTerminal());
-  PrintStderr(
-      "{}{} tokens in {:.2f} s ({:.1f} tokens/s) · {} steps · {:.1f}% of rows computed · "
-      "cache {}{}\n",
-      style.dim, stats.generated_tokens, stats.seconds, stats.tokens_per_second(), stats.steps,
-      100.0 * stats.rows_fraction(), stats.cache, style.reset);
+  PrintStderr("{}{} in {:.2f} s ({:.1f} tokens/s) · {} · {:.1f}% of rows computed · cache {}{}\n",
+              style.dim, Counted(stats.generated_tokens, "token"), stats.seconds,
+              stats.tokens_per_second(), Counted(stats.steps, "step"),
+              100.0 * stats.rows_fraction(), stats.cache, style.reset);
 }
 
 }  // namespace
@@ -105,14 +136,25 @@ void AddGenerate(CommandLine& line) {
                   .ExistingFile()
                   .Without(prompt)
                   .Type("FILE");
-  command.Add("--system", flags->system, "System message").Type("TEXT");
-  command.Add("--raw", flags->raw, "Use the prompt as it is, without the chat template");
+  const Flag system = command.Add("--system", flags->system, "System message").Type("TEXT");
+  const Flag raw =
+      command.Add("--raw", flags->raw, "Use the prompt as it is, without the chat template")
+          .Without(system);
   command.Add("--ids", flags->ids_file, "Read the prompt as whitespace-separated token ids")
       .ExistingFile()
       .Without(prompt)
       .Without(file)
+      .Without(system)
+      .Without(raw)
       .Type("FILE");
-  command.Add("--watch", flags->watch, "Show the answer resolving");
+  const Flag watch =
+      command.Add("--watch", flags->watch, "Show the answer resolving; Enter skips to its end");
+  command
+      .Add("--pause", flags->pause_ms,
+           "With --watch: least milliseconds per step, so that eyes can follow (default 60)")
+      .Between(0.0, 1e4)
+      .With(watch)
+      .Type("MS");
   command.Add("--json", flags->json, "Print one JSON object");
   flags->model.Add(command);
   flags->decode.Add(command);

@@ -86,6 +86,7 @@ void Run(Flags flags) {
   // Wrong before the model is loaded.
   if (!flags.memory.empty()) ParseBytes(flags.memory);
   const size_t prefix_memory = PrefixMemory(flags);
+  flags.cache.Check();
   options.api_keys = ReadKeys(flags);
   if (!IsLoopback(options.host) && options.api_keys.empty() && !flags.no_key) {
     throw Error("{} can be reached by others: set --api-key, or --no-key to serve everybody",
@@ -190,11 +191,15 @@ void AddServe(CommandLine& line) {
            "Seconds running requests get when the server is told to end (default 10)")
       .Between(0.0, 1e5)
       .Type("S");
-  command
-      .Add("--api-key", flags->key, "Key clients must send (also: the environment's SPA_API_KEY)")
-      .Type("KEY");
-  command.Add("--api-key-file", flags->key_file, "File with one key per line").Type("FILE");
-  command.Add("--no-key", flags->no_key, "Listen on a public address without a key");
+  const Flag key = command
+                       .Add("--api-key", flags->key,
+                            "Key clients must send (also: the environment's SPA_API_KEY)")
+                       .Type("KEY");
+  const Flag key_file =
+      command.Add("--api-key-file", flags->key_file, "File with one key per line").Type("FILE");
+  command.Add("--no-key", flags->no_key, "Listen on a public address without a key")
+      .Without(key)
+      .Without(key_file);
   command
       .Add("--cors-origin", server.origins,
            "Web origin that may call the API, may be repeated; * for all")

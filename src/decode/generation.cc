@@ -18,8 +18,9 @@ Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
   if (config.self_conditioning) expected_.Resize(options.block_length, config.model_dim);
   const size_t num_states = options.cfg_scale > 0.0 ? 2 : 1;
   for (size_t i = 0; i < num_states; ++i) {
-    states_.push_back(
-        std::make_unique<SequenceState>(config, decoder_.ids().size(), kv_type, policy()));
+    states_.push_back(std::make_unique<SequenceState>(
+        config, decoder_.ids().size(), SequenceState::PromptRows(config, decoder_.prompt_length()),
+        kv_type, policy()));
     states_.back()->set_attention(attention);
   }
   if (num_states == 2) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/memory.h"
+#include "kernels/state_memory.h"
 #include "policies/none.h"
 #include "text/text_stream.h"
 
@@ -54,6 +56,8 @@ Engine::Engine(const EngineOptions& options)
   vocabulary_.fill_id = config().eos_id.value_or(config().pad_id.value_or(0));
   transformer_ = std::make_unique<Transformer>(config(), weights_, pool_);
 }
+
+Engine::~Engine() { KeepStateMemory(0); }
 
 const Tokenizer& Engine::tokenizer() const {
   if (!tokenizer_) throw Error("{}", no_tokenizer_);
@@ -170,6 +174,9 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
                 cache.spec.name);
   }
   generation->times().cache = cache.description;
+  // What the largest sequence so far leaves behind is there for the next.
+  const MemoryNeed need = NeedOf(*this, generation->decoder().prompt_length(), options, cache);
+  KeepStateMemory(std::max(StateMemoryLimit(), need.state));
   if (warm_from != nullptr) AdoptPrefix(*warm_from, *generation);
   return generation;
 }
@@ -196,7 +203,7 @@ void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits
     throw Error("{} tokens are more than the model's context of {}", ids.size(),
                 config().context_length);
   }
-  SequenceState state(config(), ids.size(), kv_type_, std::make_unique<NonePolicy>());
+  SequenceState state(config(), ids.size(), 0, kv_type_, std::make_unique<NonePolicy>());
   if (pass.attention) state.set_attention(*pass.attention);
   const std::vector<uint8_t> masked(ids.size(), 0);
   const bool causal = state.attention().kind == AttentionKind::kCausal;

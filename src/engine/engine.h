@@ -26,7 +26,7 @@ namespace spa {
 struct EngineOptions {
   std::filesystem::path model;  // GGUF file or Hugging Face folder; empty: the embedded model
   size_t threads = 0;           // 0: one per core
-  KvType kv_type = KvType::kF32;
+  KvType kv_type = kDefaultKvType;
   Progress progress;
 };
 
@@ -41,6 +41,7 @@ using SharedCache = std::shared_ptr<const PreparedCache>;
 class Engine {
  public:
   explicit Engine(const EngineOptions& options);
+  ~Engine();
 
   const ModelFile& file() const { return *file_; }
   const ModelConfig& config() const { return file_->config(); }

@@ -17,10 +17,13 @@ constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
 
 MemoryNeed NeedWith(const Engine& engine, KvType kv_type, size_t num_rows,
                     const DecodeOptions& options, const PreparedCache& cache) {
+  const size_t prompt = num_rows - std::min(num_rows, options.gen_length);
   const ModelConfig& config = engine.config();
   const auto policy = cache.make();
-  MemoryNeed need{.state = SequenceState::BytesFor(config, num_rows, kv_type, *policy),
-                  .rows = num_rows};
+  MemoryNeed need{
+      .state = SequenceState::BytesFor(config, num_rows, SequenceState::PromptRows(config, prompt),
+                                       kv_type, *policy),
+      .rows = num_rows};
   if (config.self_conditioning) {
     need.state += options.block_length * config.model_dim * sizeof(float);
   }

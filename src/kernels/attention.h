@@ -11,10 +11,9 @@
 
 #include "base/matrix.h"
 #include "base/thread_pool.h"
+#include "kernels/kv_type.h"
 
 namespace spa {
-
-enum class KvType { kF32, kF16, kBF16 };
 
 // The keys (after RoPE) and values of one layer of one sequence, laid out for Attend.
 class KvCache {

@@ -2,24 +2,12 @@
 
 #include "base/error.h"
 #include "kernels/attention.h"
-#include "kernels/block_codec.h"
 #include "kernels/kv_store.h"
 #include "kernels/parallel_rows.h"
+#include "kernels/state_memory.h"
 
 namespace spa {
 namespace {
-
-DType StoredType(KvType type) {
-  switch (type) {
-    case KvType::kF32:
-      return DType::kF32;
-    case KvType::kF16:
-      return DType::kF16;
-    case KvType::kBF16:
-      return DType::kBF16;
-  }
-  SPA_CHECK(false);
-}
 
 // Where element i of 16 lies.
 size_t Place(KvType type, size_t i) { return type == KvType::kBF16 ? i % 8 * 2 + i / 8 : i; }
@@ -66,7 +54,7 @@ void StoreRows(const KvCache::Store& store, std::span<const uint32_t> rows,
   ParallelRows(pool, rows.size(), from.cols, [&](size_t i) {
     thread_local Mat<std::byte> encoded;
     encoded.Resize(1, from.cols * store.ElementBytes());
-    EncodeRow(StoredType(store.type), from.Row(i), from.cols, encoded.data());
+    EncodeKept(store.type, from.Row(i), from.cols, encoded.data());
     if (store.type == KvType::kF32) {
       ScatterRow<float>(store, encoded.data(), rows[i], index, to);
     } else {
@@ -85,7 +73,7 @@ void LoadRow(const KvCache::Store& store, const std::byte* from, size_t row, con
   } else {
     GatherRow<uint16_t>(store, from, row, index, encoded.data());
   }
-  DecodeRow(StoredType(store.type), encoded.data(), cols, to);
+  DecodeKept(store.type, encoded.data(), cols, to);
 }
 
 // One row, as it is stored.
@@ -110,7 +98,11 @@ size_t RoundUp(size_t n, size_t multiple) { return (n + multiple - 1) / multiple
 KvCache::KvCache() : store_(std::make_unique<Store>()) {}
 KvCache::KvCache(KvCache&&) noexcept = default;
 KvCache& KvCache::operator=(KvCache&&) noexcept = default;
-KvCache::~KvCache() = default;
+KvCache::~KvCache() {
+  if (store_ == nullptr) return;
+  LeaveStateMemory(std::move(store_->keys));
+  LeaveStateMemory(std::move(store_->values));
+}
 
 KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type) : KvCache() {
   store_->num_rows = num_rows;
@@ -119,9 +111,9 @@ KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType t
   store_->type = type;
   store_->padded_rows = RoundUp(num_rows, kPanelWidth);
   store_->padded_dim = RoundUp(head_dim, kPanelWidth);
-  const size_t row_bytes = num_kv_heads * store_->ElementBytes();
-  store_->keys.Resize(store_->padded_rows, head_dim * row_bytes);
-  store_->values.Resize(store_->padded_rows, store_->padded_dim * row_bytes);
+  const size_t heads = store_->padded_rows * num_kv_heads * store_->ElementBytes();
+  store_->keys = TakeStateMemory(heads * head_dim);
+  store_->values = TakeStateMemory(heads * store_->padded_dim);
   // What is computed with padding is thrown away; zeros keep it from being slow.
   if (store_->padded_rows != num_rows) {
     const size_t panel_bytes = kPanelWidth * head_dim * store_->ElementBytes();
@@ -141,8 +133,8 @@ KvType KvCache::type() const { return store_->type; }
 size_t KvCache::bytes() const { return store_->keys.bytes() + store_->values.bytes(); }
 
 size_t KvCache::BytesFor(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type) {
-  const size_t per_row = (head_dim + RoundUp(head_dim, kPanelWidth)) * num_kv_heads;
-  return RoundUp(num_rows, kPanelWidth) * per_row * (type == KvType::kF32 ? 4 : 2);
+  const size_t heads = RoundUp(num_rows, kPanelWidth) * num_kv_heads * ElementBytes(type);
+  return StateBytes(heads * head_dim) + StateBytes(heads * RoundUp(head_dim, kPanelWidth));
 }
 
 void KvCache::StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, ThreadPool& pool) {

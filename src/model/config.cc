@@ -133,6 +133,9 @@ void ReadGenerationConfig(const std::filesystem::path& folder, MaskId& mask, Mod
     config.decode.block_length = *gen_length;
   }
   if (gen_length || block_length) CheckDecodeLengths(config, path.string());
+  config.single_turn = json.Bool("single_turn", false);
+  config.question_forms = json.Strings("question_forms");
+  config.knows = json.String("knows");
   if (const auto budget = json.Numbers("spa_budget")) {
     if (budget->size() != 4) throw Error("{}: 'spa_budget' must have four numbers", path.string());
     config.spa_budget.emplace();
@@ -171,6 +174,11 @@ void ReadDiffusionKeys(const GgufFile& file, ModelConfig& config) {
   } else if (gen_length || block_length) {
     CheckDecodeLengths(config, file.name());
   }
+  config.single_turn = file.FindBool("diffusion.single_turn").value_or(false);
+  if (const auto* forms = file.FindStrings("diffusion.question_forms")) {
+    config.question_forms.assign(forms->begin(), forms->end());
+  }
+  if (const std::string* knows = file.FindString("diffusion.knows")) config.knows = *knows;
   if (file.FindFloat(kBudgetKeys[0])) {
     config.spa_budget.emplace();
     for (size_t i = 0; i < kBudgetKeys.size(); ++i) {

@@ -167,6 +167,11 @@ struct ModelConfig {
   std::optional<TokenId> expand_id = {};  // becomes two masks when written (DreamOn)
   std::string_view chat = {};             // its format in text/chat_template.h
   DecodeDefaults decode = {};
+  bool single_turn = false;  // never saw a second question: each is asked alone
+  // The only questions it was taught, if its file says so: patterns in which * stands for anything,
+  // and what they are, in a sentence for people.
+  std::vector<std::string> question_forms = {};
+  std::string knows = {};
   CacheDefaults cache = {};
   // SPA-Cache's budget measured for this very model, if the file carries one: peak layer, and the
   // ratios at the peak, the first and the last layer.

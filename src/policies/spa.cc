@@ -27,6 +27,8 @@ Keeps SpaPolicy::keeps() const {
   while (query_layers < layers && ByAttention(query_layers)) ++query_layers;
   return {.reuse = options_.form,
           .reuse_in_last_layer = !options_.focus,
+          // Other scopes hold rows of the prompt only while all of it is refreshed.
+          .reuse_in_prompt = options_.scope == Scope::kAll,
           .query_layers = query_layers,
           .warm_start = true};
 }
@@ -250,15 +252,15 @@ size_t SpaPolicy::BytesFor(const ModelConfig& config, size_t num_rows) const {
 }
 
 size_t SpaPolicy::IdentifierWidth(const ModelConfig& config, size_t layer) const {
-  if (ByAttention(layer)) return config.q_dim();
+  if (ByAttention(layer)) return config.q_dim(layer);
   switch (options_.identifier) {
     case Identifier::kSingular:
       return model_->projections[layer].rows();
     case Identifier::kValue:
     case Identifier::kKey:
-      return config.kv_dim();
+      return config.kv_dim(layer);
     case Identifier::kQuery:
-      return config.q_dim();
+      return config.q_dim(layer);
     default:
       return config.model_dim;
   }

@@ -171,6 +171,12 @@ std::string ApiAnswer::Canvas(size_t choice, const Frame& frame) const {
   return Dump(chunk);
 }
 
+std::string ApiAnswer::Progress(const Event& progress) const {
+  OrderedJson chunk = Chunk(progress.choice, "", false);
+  chunk["dlm"] = {{"progress", {{"layer", progress.layer}, {"layers", progress.layers}}}};
+  return Dump(chunk);
+}
+
 std::string ApiAnswer::Last(const Event& end) const {
   OrderedJson chunk = Chunk(end.choice, "", false);
   chunk["choices"][0]["finish_reason"] = FinishReason(end);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/state_memory.h"
 
 namespace spa {
 namespace {
@@ -28,12 +29,15 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, SharedCach
       runner_(engine) {
   caches_[own_cache_] = std::move(cache);
   metrics_.SetMemory(options.memory);
+  engine_.transformer().set_on_layer(
+      [this](size_t layer, size_t layers) { TellProgress(layer, layers); });
   thread_ = std::thread([this] { Loop(); });
 }
 
 Scheduler::~Scheduler() {
   Drain(std::chrono::milliseconds(0));
   thread_.join();
+  engine_.transformer().set_on_layer({});
 }
 
 Scheduler::Admission Scheduler::Submit(std::vector<GenerationTask> tasks,
@@ -91,6 +95,7 @@ void Scheduler::Loop() {
 
 void Scheduler::Step() {
   const auto start = Clock::now();
+  told_ = start;
   try {
     runner_.Step();
   } catch (...) {
@@ -108,6 +113,18 @@ void Scheduler::Step() {
     }
   }
   std::erase_if(running_, [](const JobPtr& job) { return job->generation == nullptr; });
+}
+
+void Scheduler::TellProgress(size_t layer, size_t layers) {
+  if (Clock::now() - told_ < options_.long_step) return;
+  told_ = Clock::now();
+  for (const JobPtr& job : running_) {
+    if (!job->task.frames) continue;
+    Event event{.kind = Event::Kind::kProgress, .choice = job->choice};
+    event.layer = layer;
+    event.layers = layers;
+    job->mailbox->Post(std::move(event));
+  }
 }
 
 void Scheduler::Sweep(std::deque<JobPtr>& waiting) {
@@ -173,6 +190,7 @@ bool Scheduler::PrepareJob(Job& job) {
 
 bool Scheduler::StartJob(Job& job) {
   if (memory_.Take(job.need)) engine_.transformer().ReleaseWorkspace();
+  if (memory_.promised() + StateMemoryKept() > options_.memory) ReleaseStateMemory();
   job.admitted = true;
   metrics_.SetPromised(memory_.promised());
   try {

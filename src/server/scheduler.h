@@ -46,6 +46,8 @@ struct SchedulerOptions {
   // Of these, for keys and values of requests that have ended (PrefixStore); running generations
   // come first. 0: nothing is kept.
   size_t prefix_memory = 0;
+  // A step that takes longer than this tells how far it is, and again after the same time.
+  std::chrono::milliseconds long_step{500};
 };
 
 class Scheduler {
@@ -83,6 +85,8 @@ class Scheduler {
   void Loop();
   // One forward pass for everything in running_.
   void Step();
+  // Tells those who watch how far a long step is.
+  void TellProgress(size_t layer, size_t layers);
   // Moves waiting jobs to running_ while there is room.
   void Admit();
   // Both end the job and return false if it cannot be run. The first finds out what it needs.
@@ -122,6 +126,7 @@ class Scheduler {
   std::string own_cache_;                      // what the server was started with
   std::map<std::string, SharedCache> caches_;  // of the loop alone
   Runner runner_;                              // of the loop alone
+  Clock::time_point told_;                     // of the loop alone: the step's last progress
   std::thread thread_;
 };
 

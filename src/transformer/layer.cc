@@ -145,6 +145,7 @@ void LayerStep::CompletePlan(const SequenceStep& sequence, const RowSet& live, L
   const SequenceState& state = *sequence.state;
   RowSet must = input.never_computed;
   if (state.keeps().reuse == Reuse::kNothing) Include(must, input.wanted);
+  Include(must, plan.live.Between(0, state.first_reusing()));
   if (IsLastLayer() && !state.reuses(layer_)) Include(must, Reads(input, live));
   if (!must.empty()) {
     for (RowSet* rows : {&plan.k_rows, &plan.v_rows, &plan.out_rows, &plan.live}) {
@@ -307,6 +308,7 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
       chosen[s] = Reads(batch[s].input, plans_[s].out_rows);
     } else if (chosen[s]) {
       Include(*chosen[s], batch[s].input.never_computed);
+      Include(*chosen[s], plans_[s].live.Between(0, state.first_reusing()));
     }
   }
   KeepChosen(batch, chosen);
@@ -454,14 +456,11 @@ void LayerStep::UpdateRows(std::span<const SequenceStep> batch, std::vector<RowS
     if (!state.reuses(layer_)) {
       SPA_CHECK(reusing.empty());
     } else if (state.keeps().reuse == Reuse::kUpdate) {
-      ScatterRows(attn_.View().Rows(out_.first[s], count), plan.out_rows, state.kept(layer_).View(),
-                  pool_);
-      AddRowsAt(state.kept(layer_).View(), reusing, x, pool_);
+      state.kept(layer_).Store(plan.out_rows, attn_.View().Rows(out_.first[s], count), pool_);
+      state.kept(layer_).AddTo(reusing, x, pool_);
     } else {
-      ScatterRows(output, plan.out_rows, state.kept(layer_).View(), pool_);
-      for (const uint32_t row : reusing) {
-        std::copy_n(state.kept(layer_).Row(row), config_.model_dim, x.Row(row));
-      }
+      state.kept(layer_).Store(plan.out_rows, output, pool_);
+      state.kept(layer_).CopyTo(reusing, x, pool_);
     }
     ScatterRows(output, plan.out_rows, x, pool_);
     live[s] = std::move(plan.live);

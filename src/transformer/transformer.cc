@@ -48,6 +48,7 @@ void Transformer::Step(std::span<SequenceStep> batch, const LogitSink& sink) {
   }
   for (size_t layer = 0; layer < config_.num_layers; ++layer) {
     layer_->Run(layer, weights_.layers[layer], batch, live);
+    if (on_layer_) on_layer_(layer + 1, config_.num_layers);
   }
   for (size_t s = 0; s < batch.size(); ++s) {
     SPA_CHECK(live[s].Includes(batch[s].input.wanted));

@@ -39,6 +39,10 @@ class Transformer {
   Transformer(const ModelConfig& config, const Weights& weights, ThreadPool& pool);
   ~Transformer();
 
+  // Called after each layer of a step, so that a long one can tell how far it is.
+  using OnLayer = std::function<void(size_t done, size_t layers)>;
+  void set_on_layer(OnLayer on_layer) { on_layer_ = std::move(on_layer); }
+
   // Also fills in the part of StepInput that the transformer sets.
   void Step(std::span<SequenceStep> batch, const LogitSink& sink);
 
@@ -62,6 +66,7 @@ class Transformer {
   const ModelConfig& config_;
   const Weights& weights_;
   ThreadPool& pool_;
+  OnLayer on_layer_;
   std::array<RopeTable, 2> ropes_;  // grow with the longest sequence seen
   PhaseClock clock_;
   std::unique_ptr<LayerStep> layer_;  // one object, with its workspace, runs all layers

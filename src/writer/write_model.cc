@@ -52,12 +52,15 @@ bool StaysF32(TensorRole role, const std::vector<uint64_t>& shape) {
   return shape.size() == 1 || role == TensorRole::kRouter;
 }
 
+// The output head of a 4-bit model has more bits.
+DType WantedType(TensorRole role, DType dtype) {
+  const bool is_4_bit = dtype == DType::kQ4_0 || dtype == DType::kQ4_K;
+  return role == TensorRole::kHead && is_4_bit ? DType::kQ6_K : dtype;
+}
+
 DType StoredType(TensorRole role, const std::vector<uint64_t>& shape, DType wanted) {
   if (StaysF32(role, shape)) return DType::kF32;
-  if (role == TensorRole::kHead && (wanted == DType::kQ4_0 || wanted == DType::kQ4_K)) {
-    wanted = DType::kQ6_K;
-  }
-  for (const DType dtype : {wanted, DType::kQ8_0, DType::kF16}) {
+  for (const DType dtype : {WantedType(role, wanted), DType::kQ8_0, DType::kF16}) {
     if (shape.back() % Info(dtype).block_size == 0) return dtype;
   }
   return DType::kF16;
@@ -109,6 +112,11 @@ void WriteDiffusionKeys(GgufWriter& writer, const ModelConfig& config) {
     const bool start = config.attention.origin == BlockOrigin::kStart;
     writer.AddString("diffusion.block_origin", start ? "start" : "prompt_end");
   }
+  if (config.single_turn) writer.AddBool("diffusion.single_turn", true);
+  if (!config.question_forms.empty()) {
+    writer.AddStrings("diffusion.question_forms", config.question_forms);
+    writer.AddString("diffusion.knows", config.knows);
+  }
   if (config.expand_id) {
     writer.AddUint32("diffusion.expand_token_id", static_cast<uint32_t>(*config.expand_id));
   }
@@ -142,12 +150,14 @@ void WriteLayerShapes(GgufWriter& writer, const std::string& prefix, const Model
   writer.AddUint32("diffusion.turning_dimensions", static_cast<uint32_t>(config.wide_rope_dim));
 }
 
-void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type) {
-  const std::string prefix = config.family + ".";
+void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type,
+                 bool autoregressive = false) {
+  const std::string architecture = autoregressive ? "llama" : config.family;
+  const std::string prefix = architecture + ".";
   const auto number = [&](const char* key, size_t value) {
     writer.AddUint32(prefix + key, static_cast<uint32_t>(value));
   };
-  writer.AddString("general.architecture", config.family);
+  writer.AddString("general.architecture", architecture);
   writer.AddString("general.name", config.name);
   writer.AddUint32("general.file_type", FileType(file_type));
   writer.AddUint32("general.quantization_version", kQuantizationVersion);
@@ -172,8 +182,9 @@ void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type)
   }
   writer.AddFloat32(prefix + "attention.layer_norm_rms_epsilon", config.norm_epsilon);
   number("vocab_size", config.vocab_rows);
-  writer.AddBool(prefix + "attention.causal", false);
   if (config.experts.count > 0) WriteExperts(writer, prefix, config.experts);
+  if (autoregressive) return;
+  writer.AddBool(prefix + "attention.causal", false);
   WriteDiffusionKeys(writer, config);
 }
 
@@ -255,8 +266,8 @@ const std::vector<DType>& EncodableTypes() {
   return types;
 }
 
-void WriteModel(const ModelFile& model, const std::filesystem::path& out,
-                const WriteOptions& options, ThreadPool& pool) {
+std::vector<OtherType> WriteModel(const ModelFile& model, const std::filesystem::path& out,
+                                  const WriteOptions& options, ThreadPool& pool) {
   std::error_code ignored;
   if (std::filesystem::equivalent(model.path(), out, ignored)) {
     throw Error("{} is the model itself: write to another file", out.string());
@@ -289,8 +300,12 @@ void WriteModel(const ModelFile& model, const std::filesystem::path& out,
     }
     WriteSpecialIds(writer, ids);
   }
+  std::vector<OtherType> others;
   for (const StoredTensor& stored : tensors) {
-    writer.DeclareTensor(stored.name, stored_type(stored), stored.shape);
+    const DType dtype = stored_type(stored);
+    writer.DeclareTensor(stored.name, dtype, stored.shape);
+    if (!options.dtype || StaysF32(stored.role(), stored.shape)) continue;
+    if (dtype != WantedType(stored.role(), *options.dtype)) others.push_back({stored.name, dtype});
   }
   writer.BeginData();
   uint64_t done = 0;
@@ -310,6 +325,7 @@ void WriteModel(const ModelFile& model, const std::filesystem::path& out,
     }
   }
   writer.Finish();
+  return others;
 }
 
 ModelConfig NamedShape(const std::string& name, size_t layers) {
@@ -431,10 +447,11 @@ bool IsNorm(TensorRole role) {
 }  // namespace
 
 void WriteSynthetic(const ModelConfig& config, DType dtype, uint64_t seed,
-                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool) {
+                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool,
+                    bool autoregressive) {
   CheckType(config, dtype);
   GgufWriter writer(out);
-  WriteConfig(writer, config, dtype);
+  WriteConfig(writer, config, dtype, autoregressive);
   WriteTokenizer(writer, ByteTokenizer(config), config);
   WriteSpecialIds(writer, config);
   const std::vector<StoredTensor> tensors =

@@ -41,7 +41,7 @@ class FamilyRun {
                     .fill_id = model.file.config().mask_id,
                     .stop_ids = std::move(stop_ids),
                     .num_tokens = model.file.config().vocab_rows},
-                   KvType::kF32, model.Policy(cache, cache_options), std::move(suffix)) {}
+                   kDefaultKvType, model.Policy(cache, cache_options), std::move(suffix)) {}
 
   void Note() {
     const bool seed =

@@ -50,7 +50,7 @@ TEST(Memory, AStateTakesWhatWasSaid) {
     Runner runner(TestEngine());
     Generation& generation = runner.Add({prompt, Options(), cache});
     const size_t promised = SequenceState::BytesFor(TestEngine().config(), prompt.size() + 32,
-                                                    KvType::kF32, *cache->make());
+                                                    prompt.size(), KvType::kF32, *cache->make());
     runner.Step();
     // Elastic-Cache begins to track rows in its second step.
     if (spec.name != "elastic") {

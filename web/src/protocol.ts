@@ -39,6 +39,7 @@ export interface OptionTable {
 export interface ModelEntry {
   id: string;
   single_turn?: boolean; // knows no second question: each is sent alone
+  knows?: string; // the only questions it was taught
 }
 
 export interface Message {
@@ -64,6 +65,12 @@ export interface Frame {
   rows: number[][];
 }
 
+// How far a long step is.
+export interface StepProgress {
+  layer: number;
+  layers: number;
+}
+
 export interface Stats {
   cache: string;
   steps: number;
@@ -78,7 +85,7 @@ export interface Stats {
 
 export interface Chunk {
   choices: { delta: { content?: string }; finish_reason: 'stop' | 'length' | null }[];
-  dlm?: { frame?: Frame; stats?: Stats };
+  dlm?: { frame?: Frame; progress?: StepProgress; stats?: Stats };
   usage?: { prompt_tokens: number; completion_tokens: number; total_tokens: number };
   error?: { message: string };
 }
