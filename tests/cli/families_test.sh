@@ -79,7 +79,7 @@ while read -r family tokens; do
   done
   if [ "$family" != diffusion-gemma ]; then
     works proxy -m "$family" --rank 8
-    works profile -m "$family" --task jsonl --data questions.jsonl -n 8 --block-length 8
+    works profile -m "$family" --task jsonl --data questions.jsonl -n 8 --block-length 8 --early-stop off
     works generate -m "$family" --raw -p "To be" -n 8 --block-length 8 --cache spa
   fi
   rm -rf "$family" "$family".gguf "$family-Q8_0.gguf"
