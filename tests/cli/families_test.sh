@@ -72,12 +72,14 @@ while read -r family tokens; do
     works generate -m "$model" --raw -p "To be" -n 8 --block-length 8 --json
     works bench -m "$model" --prompt-tokens 16 -n 8 --block-length 8 --repeat 1 --caches none
     works eval -m "$model" --raw --task jsonl --data questions.jsonl -n 8 --block-length 8
-    works compare -m "$model" --prompts prompts --caches none,block:refresh=1 -n 8 --block-length 8
+    caches=none,block:refresh=1
+    [ "$family" = diffusion-gemma ] && caches=none,block
+    works compare -m "$model" --prompts prompts --caches $caches -n 8 --block-length 8
     serve "$model"
   done
   if [ "$family" != diffusion-gemma ]; then
     works proxy -m "$family" --rank 8
-    works profile -m "$family" --limit 1 -n 8 --block-length 8
+    works profile -m "$family" --task jsonl --data questions.jsonl -n 8 --block-length 8 --early-stop off
     works generate -m "$family" --raw -p "To be" -n 8 --block-length 8 --cache spa
   fi
   rm -rf "$family" "$family".gguf "$family-Q8_0.gguf"
