@@ -60,6 +60,8 @@ class Engine {
   std::string DefaultCache() const;
   const DecodeVocabulary& vocabulary() const { return vocabulary_; }
   std::vector<TokenId> Encode(const Prompt& prompt) const;
+  // Throws Error if there are none, or some outside the vocabulary.
+  void CheckIds(std::span<const TokenId> ids) const;
 
   // Prepares what a cache needs. Proxies may be computed here, once per model and rank.
   struct Preparation {
@@ -90,7 +92,6 @@ class Engine {
   void DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits, const DensePass& pass);
 
  private:
-  void CheckIds(std::span<const TokenId> ids) const;
   void AdoptPrefix(Generation& from, Generation& to);
 
   ThreadPool pool_;

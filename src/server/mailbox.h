@@ -12,6 +12,7 @@
 
 #include "base/token.h"
 #include "decode/generation.h"
+#include "engine/likelihood.h"
 #include "transformer/row_set.h"
 
 namespace spa {
@@ -49,6 +50,8 @@ struct Event {
   std::string reason = {};        // kEnd: what went wrong, for the log alone
   Ending ending = Ending::kStop;  // kEnd
   GenerationStats stats = {};     // kEnd
+  // kEnd of a prompt that was scored: of every token but the first, and of the one predicted.
+  std::vector<TokenLikelihood> scores = {};
 
   bool finished() const { return ending == Ending::kStop || ending == Ending::kLength; }  // kEnd
 };

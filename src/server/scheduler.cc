@@ -15,6 +15,26 @@ double Seconds(std::chrono::steady_clock::duration duration) {
 // Prepared caches kept at a time. Preparing one again reads its proxies from disk.
 constexpr size_t kMaxCaches = 8;
 
+// Rows of a step that scores a prompt: others wait for it.
+constexpr size_t kScoreRows = 512;
+
+LikelihoodOptions ScoreOptions() {
+  LikelihoodOptions options;
+  options.estimator = Estimator::kChain;
+  options.batch_rows = kScoreRows;
+  return options;
+}
+
+// The prompt's tokens after its first, and one more if the task predicts it.
+std::vector<LikelihoodRequest> ScoreRequests(const GenerationTask& task) {
+  std::vector<LikelihoodRequest> requests;
+  if (task.prompt.size() > 1) {
+    requests.push_back({{task.prompt.front()}, {task.prompt.begin() + 1, task.prompt.end()}});
+  }
+  if (task.max_tokens > 0) requests.push_back({task.prompt, {task.prompt.front()}});
+  return requests;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, SharedCache cache,
@@ -98,15 +118,40 @@ void Scheduler::Step() {
     running_.clear();
     return;
   }
-  metrics_.CountStep(Seconds(Clock::now() - start), running_.size());
   for (const JobPtr& job : running_) {
     try {
-      Publish(*job);
+      if (job->scorer) {
+        StepScore(*job);
+      } else {
+        Publish(*job);
+      }
     } catch (...) {
       EndByException(*job);
     }
   }
-  std::erase_if(running_, [](const JobPtr& job) { return job->generation == nullptr; });
+  metrics_.CountStep(Seconds(Clock::now() - start), running_.size());
+  std::erase_if(running_, [](const JobPtr& job) { return job->ended; });
+}
+
+void Scheduler::StepScore(Job& job) {
+  if (!job.scorer->done()) job.scorer->Step();
+  if (!job.scorer->done()) return;
+  std::vector<TokenLikelihood> scores;
+  for (const Likelihood& part : job.scorer->Results()) {
+    scores.insert(scores.end(), part.tokens.begin(), part.tokens.end());
+  }
+  Event event{.kind = Event::Kind::kEnd, .choice = job.choice};
+  event.ending = Ending::kLength;
+  event.stats.cache = "none";
+  event.stats.prompt_tokens = job.task.prompt.size();
+  event.stats.generated_tokens = event.stats.canvas_tokens = job.task.max_tokens;
+  event.stats.steps = job.scorer->passes();
+  event.stats.seconds = Seconds(Clock::now() - job.started);
+  event.stats.queue_seconds = Seconds(job.started - job.submitted);
+  event.scores = std::move(scores);
+  Release(job);
+  metrics_.CountGeneration(event.stats);
+  job.mailbox->Post(std::move(event));
 }
 
 void Scheduler::Sweep(std::deque<JobPtr>& waiting) {
@@ -155,8 +200,10 @@ bool Scheduler::PrepareJob(Job& job) {
   if (job.cache != nullptr) return true;
   const GenerationTask& task = job.task;
   try {
-    job.cache = Prepare(task.cache);
-    job.need = NeedOf(engine_, task.prompt.size(), task.decode, *job.cache);
+    job.cache = Prepare(task.score ? CacheSpec{} : task.cache);
+    DecodeOptions decode = task.decode;
+    if (task.score) decode.gen_length = kScoreRows;
+    job.need = NeedOf(engine_, task.prompt.size(), decode, *job.cache);
   } catch (...) {
     EndByException(job);
     return false;
@@ -176,6 +223,12 @@ bool Scheduler::StartJob(Job& job) {
   metrics_.SetPromised(memory_.promised());
   try {
     const GenerationTask& task = job.task;
+    job.started = Clock::now();
+    if (task.score) {
+      job.scorer.emplace(engine_, ScoreRequests(task), ScoreOptions());
+      job.mailbox->Post({.kind = Event::Kind::kStarted, .choice = job.choice});
+      return true;
+    }
     job.generation = &runner_.Add({task.prompt, task.decode, job.cache});
     job.generation->times().queue_seconds = Seconds(Clock::now() - job.submitted);
     job.answer.emplace(engine_.tokenizer(), task.stops, task.max_tokens);
@@ -251,7 +304,9 @@ void Scheduler::EndByException(Job& job) {
     throw;
   } catch (const Error& error) {
     // Before it starts, the request is at fault.
-    if (job.generation == nullptr) return End(job, Ending::kInvalid, error.what());
+    if (job.generation == nullptr && !job.scorer) {
+      return End(job, Ending::kInvalid, error.what());
+    }
     End(job, Ending::kFailed, failed, error.what());
   } catch (const std::bad_alloc&) {
     End(job, Ending::kFailed, "the server ran out of memory");
@@ -263,6 +318,7 @@ void Scheduler::EndByException(Job& job) {
 }
 
 void Scheduler::Release(Job& job) {
+  job.ended = true;
   if (job.generation != nullptr) runner_.Remove(*std::exchange(job.generation, nullptr));
   if (std::exchange(job.admitted, false)) memory_.Return(job.need);
   metrics_.SetPromised(memory_.promised());
