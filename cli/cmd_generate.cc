@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/watch.h"
+#include "engine/infill.h"
 #include "engine/memory.h"
 #include "engine/runner.h"
 
@@ -19,8 +20,44 @@ struct Flags {
   DecodeFlags decode;
   CacheFlags cache;
   std::string prompt, system, file, ids_file;
+  std::string template_text, template_file;
+  std::optional<std::string> prefix, suffix;
   bool raw = false, watch = false, json = false;
+
+  bool infills() const {
+    return !template_text.empty() || !template_file.empty() || prefix || suffix;
+  }
 };
+
+// The text with gaps: a template, or what comes before and after one gap of --gen-length tokens.
+std::vector<TemplatePart> Parts(const Flags& flags) {
+  if (!flags.template_file.empty()) return ParseTemplate(ReadText(flags.template_file));
+  if (!flags.template_text.empty()) return ParseTemplate(flags.template_text);
+  size_t gap = kUsualGap;
+  if (const auto& given = flags.decode.given.at("gen-length")) {
+    const auto text = "{{mask:" + *given + "}}";
+    gap = ParseTemplate(text).front().gap;
+  }
+  std::vector<TemplatePart> parts = {{flags.prefix.value_or(""), 0}, {{}, gap}};
+  parts.push_back({flags.suffix.value_or(""), 0});
+  std::erase_if(parts, [](const TemplatePart& part) { return part.gap == 0 && part.text.empty(); });
+  return parts;
+}
+
+// The filled text, on terminals with what the model wrote in another colour.
+std::string Filled(const Engine& engine, const Infill& infill, const Decoder& decoder,
+                   bool colour) {
+  const Style style(colour);
+  std::string text = infill.before;
+  for (const FilledPiece& piece : FilledPieces(engine, decoder)) {
+    if (piece.filled) {
+      text += fmt::format("{}{}{}{}", style.bold, style.green, piece.text, style.reset);
+    } else {
+      text += piece.text;
+    }
+  }
+  return text + infill.after;
+}
 
 std::vector<TokenId> PromptIds(const Flags& flags, const Engine& engine) {
   if (!flags.ids_file.empty()) return ReadIds(flags.ids_file);
@@ -39,10 +76,11 @@ std::vector<TokenId> PromptIds(const Flags& flags, const Engine& engine) {
   return engine.Encode(prompt);
 }
 
-void PrintJson(const Engine& engine, const Generation& generation) {
+void PrintJson(const Engine& engine, const Generation& generation, const Infill* infill) {
   const GenerationStats stats = generation.Stats();
-  const nlohmann::ordered_json json = {
-      {"text", AnswerText(engine, generation.decoder())},
+  nlohmann::ordered_json json = {
+      {"text", infill != nullptr ? Filled(engine, *infill, generation.decoder(), false)
+                                 : AnswerText(engine, generation.decoder())},
       {"ids", CanvasIds(generation.decoder())},
       {"finish_reason", stats.ended ? "stop" : "length"},
       {"prompt_tokens", stats.prompt_tokens},
@@ -57,21 +95,40 @@ void PrintJson(const Engine& engine, const Generation& generation) {
       {"cache_bytes", stats.cache_bytes},
       {"peak_memory_bytes", PeakMemoryBytes()},
   };
+  if (infill != nullptr) {
+    json["gaps"] = nlohmann::ordered_json::array();
+    for (const FilledPiece& piece : FilledPieces(engine, generation.decoder())) {
+      if (piece.filled) json["gaps"].push_back(piece.text);
+    }
+  }
   PrintLine(json.dump());
 }
 
 void Run(const Flags& flags) {
+  const std::vector<TemplatePart> parts =
+      flags.infills() ? Parts(flags) : std::vector<TemplatePart>();
   const auto engine = flags.model.Load();
-  const DecodeOptions options = flags.decode.Resolve(*engine);
+  std::optional<Infill> infill;
+  if (flags.infills()) {
+    const bool asked = !flags.prompt.empty() || !flags.file.empty() || !flags.ids_file.empty();
+    infill =
+        EncodeInfill(*engine, parts, asked ? PromptIds(flags, *engine) : std::vector<TokenId>());
+  }
+  const DecodeOptions options = infill
+                                    ? ResolveInfill(*engine, flags.decode.Choices(), infill->given)
+                                    : flags.decode.Resolve(*engine);
   const CacheSpec cache = flags.cache.Spec(*engine);
   ProgressBar bar;
   engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
   const SharedCache prepared = engine->PrepareCache(cache);
   bar.Clear();
-  const std::vector<TokenId> prompt = PromptIds(flags, *engine);
-  CheckMemory(*engine, prompt.size(), options, *prepared, AvailableMemory());
+  const std::vector<TokenId> prompt = infill ? infill->prompt : PromptIds(flags, *engine);
+  const Given given = infill ? infill->given : Given();
+  CheckMemory(*engine, prompt.size() + given.suffix.size(), options, *prepared, AvailableMemory());
   Watch watch;
-  const auto generation = RunAlone(*engine, {prompt, options, prepared}, [&](Generation& running) {
+  const GenerationRequest request{
+      .prompt = prompt, .decode = options, .cache = prepared, .warm_from = nullptr, .given = given};
+  const auto generation = RunAlone(*engine, request, [&](Generation& running) {
     if (flags.watch) {
       watch.Show(*engine, running.decoder());
     } else if (!flags.json) {
@@ -82,10 +139,11 @@ void Run(const Flags& flags) {
   bar.Clear();
   watch.Finish();
   if (flags.json) {
-    PrintJson(*engine, *generation);
+    PrintJson(*engine, *generation, infill ? &*infill : nullptr);
     return;
   }
-  PrintLine(AnswerText(*engine, generation->decoder()));
+  PrintLine(infill ? Filled(*engine, *infill, generation->decoder(), StdoutIsTerminal())
+                   : AnswerText(*engine, generation->decoder()));
   const GenerationStats stats = generation->Stats();
   const Style style(StderrIsTerminal());
   PrintStderr(
@@ -112,6 +170,27 @@ void AddGenerate(CommandLine& line) {
       .Without(prompt)
       .Without(file)
       .Type("FILE");
+  Flag text =
+      command
+          .Add("--template", flags->template_text,
+               "Fill the gaps of a text: {{mask:12}} is a gap of twelve tokens, {{mask}} one "
+               "of 16. With -p it is the text of the answer")
+          .Type("TEXT");
+  Flag text_file =
+      command.Add("--template-file", flags->template_file, "Read such a text from a file")
+          .ExistingFile()
+          .Without(text)
+          .Type("FILE");
+  command
+      .Add("--prefix", flags->prefix,
+           "Fill one gap of --gen-length tokens (default 16) behind this text ...")
+      .Without(text)
+      .Without(text_file)
+      .Type("TEXT");
+  command.Add("--suffix", flags->suffix, "... and before this one")
+      .Without(text)
+      .Without(text_file)
+      .Type("TEXT");
   command.Add("--watch", flags->watch, "Show the answer resolving");
   command.Add("--json", flags->json, "Print one JSON object");
   flags->model.Add(command);
@@ -121,7 +200,9 @@ void AddGenerate(CommandLine& line) {
       "Examples:\n"
       "  spa generate -p 'False or not ( True ) is' --watch\n"
       "  spa generate -m LLaDA-8B-Instruct-Q4_0.gguf -p 'Why is the sky blue?' --cache spa\n"
-      "  spa generate -m Dream-v0-Instruct-7B/ -f question.txt --threshold 0.9 --json");
+      "  spa generate -m Dream-v0-Instruct-7B/ -f question.txt --threshold 0.9 --json\n"
+      "  spa generate -m model.gguf --prefix 'def add(a, b):' --suffix 'return c' -n 8\n"
+      "  spa generate -p 'not ( True ) is' --template '=> {{mask:3}}. Answer: {{mask:1}}'");
   command.Action([flags] { Run(*flags); });
 }
 

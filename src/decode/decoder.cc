@@ -1,6 +1,7 @@
 #include "decode/decoder.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -15,7 +16,8 @@ size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * u
 }  // namespace
 
 Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
-                 const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix)
+                 const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix,
+                 std::vector<TokenId> canvas)
     : options_(options),
       vocabulary_(vocabulary),
       shift_(shift),
@@ -24,12 +26,26 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
   SPA_CHECK(prompt_length_ > 0);
   const size_t block = options_.block_length;
   canvas_end_ = prompt_length_ + options_.gen_length;
-  if (options_.blocks_from_start) canvas_end_ = RoundUp(canvas_end_, block);
-  ids_.resize(canvas_end_, vocabulary_.mask_id);
-  masked_.assign(ids_.size(), 0);
-  std::fill(masked_.begin() + static_cast<ptrdiff_t>(prompt_length_), masked_.end(), 1);
+  if (options_.blocks_from_start && canvas.empty()) canvas_end_ = RoundUp(canvas_end_, block);
+  infills_ = !canvas.empty();
+  canvas.resize(canvas_end_ - prompt_length_, vocabulary_.mask_id);
+  ids_.insert(ids_.end(), canvas.begin(), canvas.end());
   ids_.insert(ids_.end(), suffix.begin(), suffix.end());
-  masked_.resize(ids_.size(), 0);
+  masked_.assign(ids_.size(), 0);
+  for (size_t pos = prompt_length_; pos < canvas_end_; ++pos) {
+    if (ids_[pos] != vocabulary_.mask_id) continue;
+    masked_[pos] = 1;
+    if (gaps_.empty() || gaps_.back().end != pos) gaps_.push_back({pos, pos});
+    ++gaps_.back().end;
+  }
+  length_ = most_length_ = ids_.size();
+  if (options_.grow) {
+    most_length_ += *options_.grow;
+    expansions_ = MasksIn({prompt_length_, canvas_end_}) + *options_.grow;
+    ids_.resize(most_length_, vocabulary_.mask_id);
+    masked_.resize(most_length_, 0);
+  }
+  moved_from_ = ids_.size();
   const size_t num_blocks = (options_.gen_length + block - 1) / block;
   steps_per_block_ = options_.steps_per_block > 0 ? options_.steps_per_block
                                                   : (options_.steps + num_blocks - 1) / num_blocks;
@@ -177,7 +193,7 @@ const StepInput& Decoder::Begin() {
             .step = forwards_,
             .step_in_block = block_forwards_,
             .shift = shift_,
-            .visible = RowSet::All(options_.block_attention ? block_.end : ids_.size()),
+            .visible = RowSet::All(options_.block_attention ? block_.end : length_),
             .changed = changed_};
   input_.wanted = input_.RowsOf(positions_);
   input_.checked = input_.RowsOf(checked_);
@@ -192,6 +208,11 @@ size_t Decoder::IndexOf(uint32_t row) const {
 
 void Decoder::Offer(uint32_t row, std::span<float> logits) {
   const auto position = row + static_cast<uint32_t>(shift_);
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  for (const TokenId id : vocabulary_.never) logits[static_cast<size_t>(id)] = kNever;
+  if (vocabulary_.expand_id >= 0 && !MayExpand()) {
+    logits[static_cast<size_t>(vocabulary_.expand_id)] = kNever;
+  }
   const Candidate candidate =
       SampleToken(logits, options_, vocabulary_, RandomStream(options_.seed, forwards_, position));
   const auto place = std::ranges::lower_bound(positions_, position);
@@ -246,6 +267,14 @@ void Decoder::Commit() {
     edited_ = true;
   }
   changed_ = RowSet(std::move(changed));
+  moved_from_ = ids_.size();
+  if (options_.grow) {
+    // From the right, so that positions still to be looked at stay where they are.
+    const std::vector<uint32_t> written(changed_.begin(), changed_.end());
+    for (size_t i = written.size(); i > 0; --i) EditGap(written[i - 1]);
+    if (moved_from_ < length_) changed_ = changed_.Union(RowSet::Range(moved_from_, length_));
+    changed_ = changed_.Between(0, length_);
+  }
   ++forwards_;
   ++block_forwards_;
   ++step_;
@@ -272,7 +301,7 @@ Decoder::Prefix Decoder::SettledPrefix() const {
                          : canvas_end_;
   Prefix prefix;
   for (size_t pos = prompt_length_; pos < end && !masked_[pos]; ++pos) {
-    if (IsStop(ids_[pos])) {
+    if (!infills_ && IsStop(ids_[pos])) {
       prefix.ended = true;
       break;
     }

@@ -14,17 +14,22 @@
 
 namespace spa {
 
-// The positions [begin, end) that are being decoded.
+// The positions [begin, end): of the block being decoded, or of a gap.
 struct BlockRange {
   size_t begin = 0, end = 0;
+
+  bool operator==(const BlockRange&) const = default;
 };
 
 class Decoder {
  public:
   // The prompt has at least one token; options have been validated. A position is predicted by the
-  // row `shift` places before it. `suffix` follows the canvas and never changes.
+  // row `shift` places before it. `suffix` follows the canvas and never changes. `canvas`, if it is
+  // not empty, has gen_length tokens: the mask where it is open, and between such gaps what is
+  // given.
   Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
-          const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix = {});
+          const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix = {},
+          std::vector<TokenId> canvas = {});
 
   bool done() const { return done_; }
   const StepInput& input() const { return input_; }  // of the step that began last
@@ -36,11 +41,18 @@ class Decoder {
   // Settles positions; changed() then holds those with a new token.
   void Commit();
 
-  std::span<const TokenId> ids() const { return ids_; }  // prompt, canvas and suffix
+  // Prompt, canvas and suffix; behind them room for a canvas that grows.
+  std::span<const TokenId> ids() const { return ids_; }
   std::span<const TokenId> canvas() const {
     return ids().subspan(prompt_length_, canvas_end_ - prompt_length_);
   }
   std::span<const uint8_t> masked() const { return masked_; }
+  // What was open at first, as it is now: the whole canvas, or the gaps of a text.
+  std::span<const BlockRange> gaps() const { return gaps_; }
+  bool infills() const { return infills_; }  // something of the canvas, or behind it, is given
+  // The first position whose token the last step moved, because a gap has another length; or
+  // ids().size().
+  size_t moved_from() const { return moved_from_; }
   // Positions whose token the last step changed.
   const RowSet& changed() const { return changed_; }
   // Candidates of the last step, in the order of the wanted rows, and their positions.
@@ -79,12 +91,19 @@ class Decoder {
   std::vector<size_t> Choose() const;
   void Finish();  // fills what is still open
   bool IsStop(TokenId id) const;
+  // Length edits, in gap_edits.cc: what was just written at `position` may expand or delete it.
+  bool MayExpand() const;
+  void EditGap(uint32_t position);
+  void Insert(size_t position, size_t gap);
+  void Remove(size_t position, size_t gap);
+  BlockRange* GapOf(size_t position);
 
   DecodeOptions options_;
   DecodeVocabulary vocabulary_;
   size_t shift_;
   size_t prompt_length_;
   size_t canvas_end_;
+  size_t length_;  // of prompt, canvas and suffix
   std::vector<TokenId> ids_;
   std::vector<uint8_t> masked_;
   size_t steps_per_block_;
@@ -99,6 +118,11 @@ class Decoder {
   size_t masks_at_block_start_ = 0;
   size_t forwards_ = 0;
   bool done_ = false;
+  std::vector<BlockRange> gaps_;
+  bool infills_ = false;
+  size_t most_length_ = 0;  // that length_ may reach
+  size_t expansions_ = 0;   // left
+  size_t moved_from_ = 0;
   StepInput input_;
   std::vector<uint32_t> positions_;  // wanted positions
   std::vector<Candidate> candidates_;

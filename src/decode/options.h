@@ -75,6 +75,9 @@ struct DecodeOptions {
   std::optional<double> entropy_bound;  // settle while entropies without the largest add up to this
   std::optional<double> edit_threshold;  // rewrite settled tokens of the block (LLaDA2.1)
   size_t max_post_steps = 16;            // passes over a full block that may still edit it
+  // Infilling with a model that changes a gap's length (DreamOn): how many tokens longer than given
+  // the canvas may get. Nothing: its length is fixed.
+  std::optional<size_t> grow;
   EosRule eos_rule = EosRule::kFree;
   Stop stop = Stop::kAnswer;
   uint64_t seed = 0;
@@ -86,6 +89,9 @@ struct DecodeVocabulary {
   TokenId fill_id = 0;            // stands for everything after the end
   std::vector<TokenId> stop_ids;  // end of text, end of turn
   size_t num_tokens = 0;          // ids from here on are padding rows and never chosen
+  std::vector<TokenId> never;     // nor are these
+  TokenId expand_id = -1;         // DecodeOptions::grow: becomes two masks when it is written,
+  TokenId delete_id = -1;         // and this one is removed again, with the masks behind it
 };
 
 // Throws Error saying which combination is not possible and what is.

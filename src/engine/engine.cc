@@ -140,18 +140,42 @@ void Engine::CheckIds(std::span<const TokenId> ids) const {
 }
 
 std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const DecodeOptions& options,
-                                          const PreparedCache& cache, Generation* warm_from) {
+                                          const PreparedCache& cache, Generation* warm_from,
+                                          Given given) {
   ValidateDecodeOptions(options);
   CheckIds(prompt);
-  if (prompt.size() > config().context_length ||
-      options.gen_length > config().context_length - prompt.size()) {
+  const size_t before = prompt.size() + given.suffix.size();
+  const size_t canvas = options.gen_length + options.grow.value_or(0);
+  if (before > config().context_length || canvas > config().context_length - before) {
     throw Error("the prompt has {} tokens and the answer {}, but the model's context is {} tokens",
-                prompt.size(), options.gen_length, config().context_length);
+                before, canvas, config().context_length);
   }
-  std::vector<TokenId> suffix;
-  if (config().decode.pad_after_canvas) suffix.push_back(config().pad_id.value_or(0));
-  auto generation = std::make_unique<Generation>(config(), std::move(prompt), options, vocabulary_,
-                                                 kv_type_, cache.make, std::move(suffix));
+  if (!given.empty() && options.block_attention) {
+    throw Error(
+        "this model decodes block by block and does not see what follows a gap: infilling needs a "
+        "model with full attention");
+  }
+  DecodeVocabulary vocabulary = vocabulary_;
+  if (!given.empty()) {
+    SPA_CHECK(given.canvas.size() == options.gen_length);
+    CheckIds(given.canvas);
+    if (!given.suffix.empty()) CheckIds(given.suffix);
+    // A gap is as long as it is given, unless the model may change that.
+    vocabulary.never = vocabulary.stop_ids;
+    if (options.grow) {
+      SPA_CHECK(config().expand_id && config().eos_id);
+      vocabulary.expand_id = *config().expand_id;
+      vocabulary.delete_id = *config().eos_id;
+      std::erase(vocabulary.never, vocabulary.delete_id);
+    }
+  }
+  if (config().expand_id && !options.grow) vocabulary.never.push_back(*config().expand_id);
+  if (config().decode.pad_after_canvas && given.suffix.empty()) {
+    given.suffix.push_back(config().pad_id.value_or(0));
+  }
+  auto generation =
+      std::make_unique<Generation>(config(), std::move(prompt), options, vocabulary, kv_type_,
+                                   cache.make, std::move(given.suffix), std::move(given.canvas));
   if (generation->state().keeps().needs_block_attention && !options.block_attention) {
     throw Error(
         "the cache {} is for models with block attention: use another, or "

@@ -35,6 +35,15 @@ struct Prompt {
   std::string text;                   // used as it is when there are no messages
 };
 
+// What is given of a text with gaps beside its beginning.
+struct Given {
+  // From the first gap to the last: the mask where it is open. Empty: the canvas is all open.
+  std::vector<TokenId> canvas;
+  std::vector<TokenId> suffix;  // what follows
+
+  bool empty() const { return canvas.empty(); }
+};
+
 // Caches are prepared once and used by any number of generations.
 using SharedCache = std::shared_ptr<const PreparedCache>;
 
@@ -76,9 +85,11 @@ class Engine {
   // Throws Error if the prompt is empty, holds ids outside the vocabulary or does not fit the
   // context with the canvas. A warm start copies the states of the common prefix from another
   // generation with the same cache (SequenceState::AdoptPrefix); Error if the cache cannot.
+  // With `given` it fills gaps (infill.h); Error if the model cannot see what follows a gap.
   // runner.h runs what this starts.
   std::unique_ptr<Generation> Start(std::vector<TokenId> prompt, const DecodeOptions& options,
-                                    const PreparedCache& cache, Generation* warm_from = nullptr);
+                                    const PreparedCache& cache, Generation* warm_from = nullptr,
+                                    Given given = {});
 
   // Logits of one dense pass over `ids`, row by row, not shifted.
   using OnLogits = std::function<void(size_t row, std::span<const float> logits)>;

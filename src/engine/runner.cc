@@ -16,8 +16,8 @@ double Seconds(Clock::duration time) { return std::chrono::duration<double>(time
 }  // namespace
 
 Generation& Runner::Add(GenerationRequest request) {
-  running_.push_back(
-      engine_.Start(std::move(request.prompt), request.decode, *request.cache, request.warm_from));
+  running_.push_back(engine_.Start(std::move(request.prompt), request.decode, *request.cache,
+                                   request.warm_from, std::move(request.given)));
   running_.back()->begun = Clock::now();
   return *running_.back();
 }

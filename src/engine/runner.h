@@ -18,6 +18,7 @@ struct GenerationRequest {
   SharedCache cache;
   // Start from the states of another generation under the same cache (SequenceState::AdoptPrefix).
   Generation* warm_from = nullptr;
+  Given given = {};  // a text with gaps
 };
 
 class Runner {

@@ -147,7 +147,7 @@ OrderedJson ApiAnswer::Logprobs(const Choice& choice) const {
 
 std::string ApiAnswer::Whole(const std::vector<Choice>& choices) const {
   OrderedJson list = OrderedJson::array();
-  OrderedJson stats = OrderedJson::array();
+  OrderedJson stats = OrderedJson::array(), gaps = stats;
   std::vector<const Event*> ends;
   for (const Choice& choice : choices) {
     OrderedJson item = {{"index", choice.end.choice}};
@@ -166,15 +166,18 @@ std::string ApiAnswer::Whole(const std::vector<Choice>& choices) const {
     item["finish_reason"] = FinishReason(choice.end);
     list.push_back(std::move(item));
     stats.push_back(StatsJson(choice.end.stats));
+    if (!choice.end.gaps.empty()) gaps.push_back(choice.end.gaps);
     ends.push_back(&choice.end);
   }
+  OrderedJson dlm = {{"stats", std::move(stats)}};
+  if (!gaps.empty()) dlm["gaps"] = std::move(gaps);
   return Dump({{"id", id_},
                {"object", route_ == Route::kChat ? "chat.completion" : "text_completion"},
                {"created", created_},
                {"model", model_id_},
                {"choices", std::move(list)},
                {"usage", UsageOf(ends)},
-               {"dlm", {{"stats", std::move(stats)}}}});
+               {"dlm", std::move(dlm)}});
 }
 
 OrderedJson ApiAnswer::Chunk(size_t choice, const std::string& text, bool role) const {
@@ -208,10 +211,14 @@ std::string ApiAnswer::Text(size_t choice, const std::string& text) const {
 
 std::string ApiAnswer::Canvas(size_t choice, const Frame& frame) const {
   OrderedJson tokens = OrderedJson::array(), settled = tokens, confidence = tokens, rows = tokens;
+  OrderedJson given = tokens;
+  bool any_given = false;
   for (const Frame::Cell& cell : frame.cells) {
     tokens.push_back(cell.token < 0 ? OrderedJson(nullptr)
                                     : OrderedJson(tokenizer_.Decode({cell.token})));
     settled.push_back(cell.settled ? 1 : 0);
+    given.push_back(cell.given ? 1 : 0);
+    any_given = any_given || cell.given;
     confidence.push_back(cell.confidence < 0.0f
                              ? OrderedJson(nullptr)
                              : OrderedJson(std::round(cell.confidence * 1e4) / 1e4));
@@ -226,6 +233,7 @@ std::string ApiAnswer::Canvas(size_t choice, const Frame& frame) const {
                     {"confidence", std::move(confidence)},
                     {"prompt_tokens", frame.prompt_tokens},
                     {"rows", std::move(rows)}}}};
+  if (any_given) chunk["dlm"]["frame"]["given"] = std::move(given);
   return Dump(chunk);
 }
 
@@ -233,6 +241,7 @@ std::string ApiAnswer::Last(const Event& end) const {
   OrderedJson chunk = Chunk(end.choice, "", false);
   chunk["choices"][0]["finish_reason"] = FinishReason(end);
   chunk["dlm"] = {{"stats", StatsJson(end.stats)}};
+  if (!end.gaps.empty()) chunk["dlm"]["gaps"] = end.gaps;
   return Dump(chunk);
 }
 

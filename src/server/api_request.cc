@@ -94,7 +94,6 @@ void RefuseUnsupported(JsonFields& fields) {
       {"best_of", {1}},
       {"use_beam_search", {false}},
       {"top_logprobs", {0}},
-      {"suffix", {""}},
       {"logit_bias", {Json::object()}},
       {"tools", {Json::array()}},
       {"tool_choice", {"none", "auto"}},
@@ -166,7 +165,15 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
   RefuseUnsupported(fields);
   const bool score = ReadScore(route, fields, &request, &task);
   std::vector<std::vector<TokenId>> prompts;
-  if (route == Route::kChat) {
+  const auto gaps = score ? std::nullopt : ReadInfill(fields, engine, route == Route::kChat);
+  if (gaps) {
+    prompts.push_back(gaps->infill.prompt);
+    task.given = gaps->infill.given;
+    if (gaps->whole) {
+      task.before = gaps->infill.before;
+      task.after = gaps->infill.after;
+    }
+  } else if (route == Route::kChat) {
     prompts.push_back(ReadMessages(fields, engine));
   } else {
     prompts = ReadPrompts(fields, engine, limits.max_prompts);
@@ -187,6 +194,10 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
     for (const char* name : {"max_completion_tokens", "temperature", "top_p", "top_k", "seed"}) {
       fields.Ignore(name);
     }
+  } else if (gaps) {
+    task.decode = ReadInfillDecode(fields, engine, task.given);
+    task.max_tokens = task.given.canvas.size() + task.decode.grow.value_or(0);
+    if (gaps->whole) fields.Only("max_tokens", {});
   } else {
     const DecodeFields decode = ReadDecode(fields, engine, limits, longest);
     task.decode = decode.options;

@@ -25,6 +25,7 @@ struct Frame {
   struct Cell {
     TokenId token = -1;  // -1: nothing known yet
     bool settled = false;
+    bool given = false;        // not the model's
     float confidence = -1.0f;  // -1: none
   };
   std::vector<Cell> cells;   // one per position of the canvas
@@ -52,6 +53,7 @@ struct Event {
   GenerationStats stats = {};     // kEnd
   // kEnd of a prompt that was scored: of every token but the first, and of the one predicted.
   std::vector<TokenLikelihood> scores = {};
+  std::vector<std::string> gaps = {};  // kEnd of a text with gaps: what fills them
 
   bool finished() const { return ending == Ending::kStop || ending == Ending::kLength; }  // kEnd
 };

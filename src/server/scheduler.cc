@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/infill.h"
 
 namespace spa {
 namespace {
@@ -203,6 +204,7 @@ bool Scheduler::PrepareJob(Job& job) {
     job.cache = Prepare(task.score ? CacheSpec{} : task.cache);
     DecodeOptions decode = task.decode;
     if (task.score) decode.gen_length = kScoreRows;
+    decode.gen_length += task.given.suffix.size() + decode.grow.value_or(0);
     job.need = NeedOf(engine_, task.prompt.size(), decode, *job.cache);
   } catch (...) {
     EndByException(job);
@@ -229,7 +231,7 @@ bool Scheduler::StartJob(Job& job) {
       job.mailbox->Post({.kind = Event::Kind::kStarted, .choice = job.choice});
       return true;
     }
-    job.generation = &runner_.Add({task.prompt, task.decode, job.cache});
+    job.generation = &runner_.Add({task.prompt, task.decode, job.cache, nullptr, task.given});
     job.generation->times().queue_seconds = Seconds(Clock::now() - job.submitted);
     job.answer.emplace(engine_.tokenizer(), task.stops, task.max_tokens);
     if (task.frames) {
@@ -241,7 +243,13 @@ bool Scheduler::StartJob(Job& job) {
     return false;
   }
   job.mailbox->Post({.kind = Event::Kind::kStarted, .choice = job.choice});
+  PostText(job, job.task.before);
   return true;
+}
+
+void Scheduler::PostText(Job& job, std::string text) {
+  if (text.empty()) return;
+  job.mailbox->Post({.kind = Event::Kind::kText, .choice = job.choice, .text = std::move(text)});
 }
 
 SharedCache Scheduler::Prepare(const CacheSpec& spec) {
@@ -263,13 +271,14 @@ void Scheduler::Publish(Job& job) {
   }
   std::string text =
       job.answer->Advance(decoder.ids().subspan(decoder.prompt_length(), prefix.length),
-                          prefix.ended || decoder.done(), prefix.ended);
+                          prefix.ended || decoder.done(), prefix.ended || decoder.infills());
   if (!text.empty()) {
     double& first_text = job.generation->times().first_text_seconds;
     if (first_text == 0.0) first_text = Seconds(Clock::now() - job.submitted);
-    job.mailbox->Post({.kind = Event::Kind::kText, .choice = job.choice, .text = std::move(text)});
+    PostText(job, std::move(text));
   }
   if (job.answer->finished()) {
+    PostText(job, job.task.after);
     End(job, job.answer->stopped() ? Ending::kStop : Ending::kLength);
   }
 }
@@ -282,8 +291,16 @@ Frame Scheduler::MakeFrame(Job& job) const {
   frame.prompt_tokens = begin;
   frame.block_begin = decoder.input().block_begin - begin;
   frame.block_end = decoder.input().block_end - begin;
-  frame.cells.resize(decoder.options().gen_length);
+  frame.cells.resize(decoder.infills() ? decoder.canvas().size() : decoder.options().gen_length);
+  job.confidence.resize(frame.cells.size(), -1.0f);
+  if (decoder.infills()) {
+    for (Frame::Cell& cell : frame.cells) cell.given = true;
+    for (const BlockRange& gap : decoder.gaps()) {
+      for (size_t pos = gap.begin; pos < gap.end; ++pos) frame.cells[pos - begin].given = false;
+    }
+  }
   for (size_t i = 0; i < decoder.positions().size(); ++i) {
+    if (decoder.positions()[i] >= decoder.moved_from()) continue;  // another token's now
     const size_t cell = decoder.positions()[i] - begin;
     const Candidate& candidate = decoder.candidates()[i];
     job.confidence[cell] = static_cast<float>(candidate.probability);
@@ -331,7 +348,13 @@ void Scheduler::End(Job& job, Ending ending, std::string message, std::string re
   GenerationStats& stats = event.stats;
   if (job.generation != nullptr) {
     stats = job.generation->Stats();
-    stats.generated_tokens = job.answer ? job.answer->num_tokens() : 0;  // stop strings cut
+    if (!job.generation->decoder().infills()) {
+      stats.generated_tokens = job.answer ? job.answer->num_tokens() : 0;  // stop strings cut
+    } else {
+      for (FilledPiece& piece : FilledPieces(engine_, job.generation->decoder())) {
+        if (piece.filled) event.gaps.push_back(std::move(piece.text));
+      }
+    }
   } else {
     stats.cache = job.task.cache.ToString();
     stats.prompt_tokens = job.task.prompt.size();

@@ -30,6 +30,8 @@ namespace spa {
 // One answer to be made, or one prompt to be scored.
 struct GenerationTask {
   std::vector<TokenId> prompt;
+  Given given;                // a text with gaps (engine/infill.h),
+  std::string before, after;  // and what of it stands around its canvas, given out with it
   DecodeOptions decode;
   CacheSpec cache;
   std::vector<std::string> stops;
@@ -95,6 +97,7 @@ class Scheduler {
   void Sweep(std::deque<JobPtr>& waiting);
   bool ShouldEnd(Job& job);
   void Publish(Job& job);
+  void PostText(Job& job, std::string text);  // unless it is empty
   // One forward pass of a prompt that is scored.
   void StepScore(Job& job);
   Frame MakeFrame(Job& job) const;
