@@ -1,5 +1,5 @@
 # `make deps` installs what is missing; everything else uses what is there.
-.PHONY: build demo test install package lint check-format format fuzz sanitize deps clean
+.PHONY: build demo test test-build test-python install package lint check-format format fuzz sanitize deps clean
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2> /dev/null || echo 2)
@@ -7,26 +7,36 @@ CLANG_FORMAT ?= clang-format-14
 RUN_CLANG_TIDY ?= run-clang-tidy-14
 FUZZ_SECONDS ?= 60
 DEPS ?= build test
+VENV ?= .venv
+PYTHON = $(abspath $(VENV))/bin/python
 
 build:
 	@scripts/install_packages.sh --tools
-	@cmake --preset release -DSPA_TESTS=OFF > /dev/null
+	@cmake --preset release -DSPA_TESTS=OFF -DSPA_PYTHON=OFF > /dev/null
 	@cmake --build --preset release
 
 demo: build
 	@build/release/spa demo
 
 # Results also go to build/release/tests.xml.
-test:
-	@scripts/install_packages.sh --tools
-	@cmake --preset release > /dev/null
-	@cmake --build --preset release
+test: test-build
 	@ctest --preset release --parallel $(JOBS) --output-junit tests.xml
+
+test-build:
+	@scripts/install_packages.sh --tools
+	@scripts/python_environment.sh --check $(VENV)
+	@cmake --preset release -DSPA_PYTHON=ON -DPython_EXECUTABLE=$(PYTHON) > /dev/null
+	@cmake --build --preset release
+
+# Every test of the Python package, the slow ones too: wheels, a cache's cost, lm-eval.
+test-python: test-build
+	@PYTHONPATH=build/release/python SPA_PROGRAM=build/release/spa \
+	  XDG_CACHE_HOME=$(CURDIR)/build/release/test-cache $(PYTHON) -m pytest
 
 # Honours DESTDIR.
 install:
 	@scripts/install_packages.sh --tools
-	@cmake --preset release -DSPA_TESTS=OFF -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
+	@cmake --preset release -DSPA_TESTS=OFF -DSPA_PYTHON=OFF -DCMAKE_INSTALL_PREFIX=$(PREFIX) > /dev/null
 	@cmake --build --preset release
 	@cmake --install build/release
 
@@ -37,9 +47,10 @@ package: build
 check-format:
 	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) --dry-run --Werror
 
+# A folder is one file here (CMake's unity build), so that its headers are read once.
 lint: check-format
 	@cmake --preset lint > /dev/null
-	@$(RUN_CLANG_TIDY) -quiet -j $(JOBS) -p build/lint "$(CURDIR)/(src|cli)/.*"
+	@$(RUN_CLANG_TIDY) -quiet -j $(JOBS) -p build/lint "\.(cc|cxx)$$"
 
 format:
 	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) -i
@@ -59,6 +70,7 @@ sanitize:
 # What else there is to install: DEPS="build test format lint fuzz web".
 deps:
 	@scripts/install_packages.sh $(DEPS)
+	@case " $(DEPS) " in *" test "*) scripts/python_environment.sh $(VENV) ;; esac
 
 clean:
 	rm -rf build

@@ -39,6 +39,9 @@ endfunction()
 
 # spa_optimize(LEVEL FILES...) compiles some files of a release at another level than their folder.
 function(spa_optimize level)
+  if(CMAKE_UNITY_BUILD)  # a folder is then one file
+    return()
+  endif()
   set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
                               COMPILE_OPTIONS $<$<CONFIG:Release>:${level}>)
 endfunction()

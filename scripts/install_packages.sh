@@ -20,6 +20,8 @@ table='
   build  libedit       libedit-dev          libedit-devel       libedit        libedit
   build  libutf8proc   libutf8proc-dev      utf8proc-devel      libutf8proc    utf8proc
   test   GTest         libgtest-dev         gtest-devel         gtest          googletest
+  test   python3-venv  python3-venv         python3             python         python
+  test   python3-dev   python3-dev          python3-devel       python         python
   format clang-format  clang-format-14      clang-tools-extra   clang          clang-format
   lint   clang-tidy    clang-tidy-14        clang-tools-extra   clang          llvm
   fuzz   clang++       clang                clang               clang          llvm

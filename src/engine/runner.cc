@@ -11,9 +11,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+std::function<void()> before_step;
+
 double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
+
+void SetBeforeStep(std::function<void()> call) { before_step = std::move(call); }
 
 Generation& Runner::Add(GenerationRequest request) {
   running_.push_back(engine_.Start(std::move(request.prompt), request.decode, *request.cache,
@@ -24,6 +28,7 @@ Generation& Runner::Add(GenerationRequest request) {
 
 void Runner::Step() {
   if (running_.empty()) return;
+  if (before_step) before_step();
   std::vector<Generation*> batch;
   for (const auto& generation : running_) {
     if (!generation->done()) batch.push_back(generation.get());

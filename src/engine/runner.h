@@ -46,6 +46,10 @@ class Runner {
   std::vector<std::unique_ptr<Generation>> running_;
 };
 
+// Called before every step of every runner; what it throws ends that run. A program that embeds the
+// engine looks for Ctrl-C there.
+void SetBeforeStep(std::function<void()> call);
+
 // One request, alone, to its end. `on_step` is called after every step.
 std::unique_ptr<Generation> RunAlone(Engine& engine, GenerationRequest request,
                                      const std::function<void(Generation&)>& on_step = {});

@@ -1,5 +1,8 @@
 #include "policies/registry.h"
 
+#include <algorithm>
+#include <mutex>
+
 #include "base/error.h"
 #include "policies/block_cache.h"
 #include "policies/d2_cache.h"
@@ -15,7 +18,7 @@ namespace {
 
 struct Entry {
   CacheInfo info;
-  PolicyFactory (*make)(OptionReader& options, const PolicyContext& context);
+  MakeCache make;
 };
 
 PolicyFactory MakeNone(OptionReader&, const PolicyContext&) {
@@ -56,11 +59,21 @@ const std::vector<Entry>& Entries() {
   return entries;
 }
 
-const Entry& FindEntry(const std::string& name) {
+// Caches from outside.
+std::mutex added_mutex;
+std::vector<Entry>& Added() {
+  static std::vector<Entry> added;
+  return added;
+}
+
+Entry FindEntry(const std::string& name) {
+  const std::lock_guard lock(added_mutex);
   std::vector<std::string> names;
-  for (const Entry& entry : Entries()) {
-    if (entry.info.name == name) return entry;
-    names.push_back(entry.info.name);
+  for (const auto* entries : {&Entries(), static_cast<const std::vector<Entry>*>(&Added())}) {
+    for (const Entry& entry : *entries) {
+      if (entry.info.name == name) return entry;
+      names.push_back(entry.info.name);
+    }
   }
   throw Error("there is no cache '{}'{}: choose from {}", name, DidYouMean(name, names),
               fmt::join(names, ", "));
@@ -77,10 +90,31 @@ const std::vector<CacheInfo>& Caches() {
   return infos;
 }
 
-const CacheInfo& FindCache(const std::string& name) { return FindEntry(name).info; }
+CacheInfo FindCache(const std::string& name) { return FindEntry(name).info; }
+
+void AddCache(CacheInfo info, MakeCache make) {
+  if (std::ranges::find(Caches(), info.name, &CacheInfo::name) != Caches().end()) {
+    throw Error("there is a cache '{}' already: choose another name", info.name);
+  }
+  std::vector<Entry> replaced;  // given up after the lock
+  const std::lock_guard lock(added_mutex);
+  const auto same = std::ranges::find_if(
+      Added(), [&](const Entry& entry) { return entry.info.name == info.name; });
+  if (same != Added().end()) {
+    replaced.push_back(std::exchange(*same, {std::move(info), std::move(make)}));
+  } else {
+    Added().push_back({std::move(info), std::move(make)});
+  }
+}
+
+void RemoveAddedCaches() {
+  std::vector<Entry> removed;
+  const std::lock_guard lock(added_mutex);
+  removed.swap(Added());
+}
 
 PreparedCache PrepareCache(const CacheSpec& spec, const PolicyContext& context) {
-  const Entry& entry = FindEntry(spec.name);
+  const Entry entry = FindEntry(spec.name);
   OptionReader options(spec, entry.info.options);
   PolicyFactory make = entry.make(options, context);
   std::string description = spec.ToString();

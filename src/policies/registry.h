@@ -34,9 +34,9 @@ struct CacheInfo {
   std::vector<OptionInfo> options = {};
 };
 
-const std::vector<CacheInfo>& Caches();
+const std::vector<CacheInfo>& Caches();  // of this library
 // Throws Error naming the caches that exist.
-const CacheInfo& FindCache(const std::string& name);
+CacheInfo FindCache(const std::string& name);
 
 // A cache prepared for a model: the request, the factory of its policies, and a description of
 // exactly what is in force, by which two runs can be compared.
@@ -45,6 +45,13 @@ struct PreparedCache {
   PolicyFactory make;
   std::string description;  // "spa(rank=64), budget of profile-3f2a.json"
 };
+
+// Reads the options and returns the factory of a cache's policies.
+using MakeCache = std::function<PolicyFactory(OptionReader& options, const PolicyContext& context)>;
+// A cache from outside this library, prepared by its name from now on, by any thread. It replaces
+// one added before under that name; Error if the name is one of Caches().
+void AddCache(CacheInfo info, MakeCache make);
+void RemoveAddedCaches();
 
 // Throws Error for an unknown cache or option.
 PreparedCache PrepareCache(const CacheSpec& spec, const PolicyContext& context);

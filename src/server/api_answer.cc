@@ -7,14 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "server/json_fields.h"
+
 namespace spa {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-
-std::string Dump(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
 
 std::string RandomId() {
   thread_local std::mt19937_64 random{std::random_device{}()};

@@ -35,17 +35,20 @@ size_t Depth(std::string_view json) {
 
 }  // namespace
 
+std::string Dump(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 nlohmann::json ParseObject(std::string_view body) {
-  using Json = nlohmann::json;
   if (Depth(body) > kMaxDepth) {
     Refuse("", fmt::format("the body is nested more than {} levels deep", kMaxDepth));
   }
-  Json json;
+  nlohmann::json json;
   try {
-    json = Json::parse(body);
-  } catch (const Json::parse_error& error) {
+    json = nlohmann::json::parse(body);
+  } catch (const nlohmann::json::parse_error& error) {
     Refuse("", fmt::format("the body is not JSON (at byte {})", error.byte));
-  } catch (const Json::exception&) {
+  } catch (const nlohmann::json::exception&) {
     Refuse("", "the body has a number that is too large");
   }
   if (!json.is_object()) Refuse("", "the body is not a JSON object");

@@ -13,6 +13,9 @@ namespace spa {
 // Refuses what is not an object, or nested too deep to be handled safely.
 nlohmann::json ParseObject(std::string_view body);
 
+// An answer's text; bytes that are not UTF-8 are replaced.
+std::string Dump(const nlohmann::ordered_json& json);
+
 class JsonFields {
  public:
   using Json = nlohmann::json;

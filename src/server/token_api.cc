@@ -7,16 +7,13 @@
 #include "server/api_error.h"
 #include "server/api_prompt.h"
 #include "server/api_request.h"
+#include "server/json_fields.h"
 
 namespace spa {
 namespace {
 
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
-
-std::string Dump(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
 
 std::string TokenText(const Engine& engine, TokenId id) {
   return std::string(engine.tokenizer().TokenBytes(id));

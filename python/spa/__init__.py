@@ -1,0 +1,51 @@
+"""Diffusion language models on CPUs, built around SPA-Cache.
+
+>>> import spa
+>>> model = spa.Model()                       # the model compiled in; or spa.Model("model.gguf")
+>>> print(model.generate("not ( True and False ) is").text)
+"""
+
+import json as _json
+
+from ._spa import (
+    Attention,
+    CompareRow,
+    Error,
+    Layer,
+    Plan,
+    Question,
+    Score,
+    Step,
+    __version__,
+)
+from . import _spa
+from .model import Model
+from .policy import CachePolicy, register
+from .results import Comparison, Evaluation, Frame, Result
+
+__all__ = [
+    "Attention",
+    "CachePolicy",
+    "CompareRow",
+    "Comparison",
+    "Error",
+    "Evaluation",
+    "Frame",
+    "Layer",
+    "Model",
+    "Plan",
+    "Question",
+    "Result",
+    "Score",
+    "Step",
+    "__version__",
+    "options",
+    "register",
+]
+
+Error.__module__ = "spa"
+
+
+def options() -> dict:
+    """Every option of decoding and of the caches, as `spa options --json` prints them."""
+    return _json.loads(_spa.options())

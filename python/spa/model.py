@@ -1,0 +1,293 @@
+"""spa.Model: a loaded model and what can be asked of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Union
+
+import numpy as np
+
+from . import _spa
+from .policy import CachePolicy, registered
+from .results import Comparison, Evaluation, Frame, Result
+
+Message = Mapping[str, str]
+# A question, a conversation, or token ids.
+Prompt = Union[str, Sequence[Message], Sequence[int], np.ndarray]
+# A cache by name ("spa", "spa:rank=8"), or what makes a policy of your own: its class.
+Cache = Union[str, Callable[[], CachePolicy]]
+Path = Union[str, os.PathLike]
+
+
+def _text(value: Any) -> str:
+    """An option's value as the option table reads it."""
+    if isinstance(value, (bool, np.bool_)):
+        return "on" if value else "off"
+    return str(value)
+
+
+def _choices(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in options.items() if value is not None}
+
+
+def _is_batch(prompt: Any) -> bool:
+    """Whether this is a list of prompts: not a text, not messages, not ids."""
+    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
+        return False
+    return not prompt or not isinstance(prompt[0], (int, np.integer, Mapping))
+
+
+class Model:
+    """A GGUF file or a Hugging Face folder; without a path the small model compiled in.
+
+    Threads of Python may share a model: it computes for one of them at a time, without the GIL.
+    """
+
+    def __init__(self, path: Path | None = None, *, threads: int = 0, kv: str = "f32"):
+        self._model = _spa.Model(os.fspath(path or ""), threads, kv)
+        self._path = path
+        self._prepared: dict[Any, _spa.Cache] = {}
+
+    name = property(lambda self: self._model.name, doc="the model's name")
+    vocab_size = property(lambda self: self._model.vocab_size)
+    num_layers = property(lambda self: self._model.num_layers)
+    width = property(lambda self: self._model.width)
+    context_length = property(lambda self: self._model.context_length)
+    mask_id = property(lambda self: self._model.mask_id)
+    stop_ids = property(lambda self: self._model.stop_ids)
+    threads = property(lambda self: self._model.threads)
+    default_cache = property(lambda self: self._model.default_cache)
+    fingerprint = property(lambda self: self._model.fingerprint, doc="hash of the weights' file")
+
+    def __repr__(self) -> str:
+        where = "the model compiled in" if self._path is None else os.fspath(self._path)
+        return (
+            f"<spa.Model {self.name}: {self.num_layers} layers, width {self.width}, "
+            f"{self.vocab_size} tokens, {self.threads} threads, {where}>"
+        )
+
+    # ---- text and ids
+
+    def tokenize(self, text: str, *, special: bool = False) -> np.ndarray:
+        """The ids of a text. With `special`, names of control tokens in it become these tokens."""
+        return np.array(self._model.tokenize(text, special), dtype=np.int32)
+
+    def detokenize(self, ids: Sequence[int] | np.ndarray) -> str:
+        return self._model.detokenize(_id_list(ids))
+
+    def encode(self, prompt: Prompt, *, raw: bool = False) -> np.ndarray:
+        """The ids of a prompt as `generate` sees it: a question or messages in the model's chat
+        template; with `raw` a text as it is; ids as they are."""
+        if isinstance(prompt, str):
+            messages = [] if raw else [("user", prompt)]
+            if not prompt:
+                raise _spa.Error("the prompt is empty")
+            return np.array(self._model.encode(messages, prompt), dtype=np.int32)
+        if not isinstance(prompt, (Sequence, np.ndarray)):
+            raise _spa.Error("a prompt is a text, a list of messages or a list of token ids")
+        if len(prompt) > 0 and isinstance(prompt[0], Mapping):
+            messages = []
+            for message in prompt:
+                if set(message) != {"role", "content"}:
+                    raise _spa.Error("a message is a dict with 'role' and 'content'")
+                messages.append((message["role"], message["content"]))
+            return np.array(self._model.encode(messages, ""), dtype=np.int32)
+        return np.array(_id_list(prompt), dtype=np.int32)
+
+    def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Logits of one dense pass, [tokens, vocabulary], float32, not shifted, not copied."""
+        return self._model.logits(_id_list(ids))
+
+    # ---- generating
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        *,
+        cache: Cache | None = None,
+        cache_options: Mapping[str, Any] | None = None,
+        raw: bool = False,
+        batch: int = 8,
+        **options: Any,
+    ) -> Result | list[Result]:
+        """The answer to a prompt; to a list of prompts a list of answers, `batch` at a time. The
+        options are those of `spa options`, with _ for -."""
+        if not _is_batch(prompt):
+            return self._run([prompt], cache, cache_options, raw, 1, options)[0]
+        return self._run(prompt, cache, cache_options, raw, batch, options)
+
+    def _run(self, prompts, cache, cache_options, raw, batch, options) -> list[Result]:
+        if batch < 1:
+            raise _spa.Error("a batch has at least one prompt")
+        waiting = [self.encode(prompt, raw=raw) for prompt in prompts]
+        prepared = self._prepare(cache, cache_options)
+        choices = _choices(options)
+        runs = _spa.Runs(self._model)
+        results: list[Any] = [None] * len(waiting)
+        index: dict[int, int] = {}
+        begun = 0
+        while begun < len(waiting) or index:
+            while begun < len(waiting) and len(index) < batch:
+                index[runs.add(waiting[begun].tolist(), choices, prepared)] = begun
+                begun += 1
+            for key in runs.step():
+                results[index.pop(key)] = Result(self, **runs.take(key))
+        return results
+
+    def steps(
+        self,
+        prompt: Prompt,
+        *,
+        cache: Cache | None = None,
+        cache_options: Mapping[str, Any] | None = None,
+        raw: bool = False,
+        **options: Any,
+    ) -> Iterator[Frame]:
+        """The canvas after every step. Stop reading and the generation ends."""
+        runs = _spa.Runs(self._model)
+        key = runs.add(
+            self.encode(prompt, raw=raw).tolist(),
+            _choices(options),
+            self._prepare(cache, cache_options),
+        )
+        finished: list[int] = []
+        while not finished:
+            finished = runs.step()
+            yield Frame(self, **runs.frame(key))
+
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        cache: Cache | None = None,
+        cache_options: Mapping[str, Any] | None = None,
+        raw: bool = False,
+        **options: Any,
+    ) -> Iterator[str]:
+        """The answer's text in pieces, as it is settled from the left. Joined, they are the text
+        that `generate` returns."""
+        text, given = _spa.TextStream(self._model), 0
+        for frame in self.steps(
+            prompt, cache=cache, cache_options=cache_options, raw=raw, **options
+        ):
+            if frame.length > given:
+                piece = text.append(frame.ids[given : frame.length].tolist())
+                given = frame.length
+                if piece:
+                    yield piece
+        rest = text.finish()
+        if rest:
+            yield rest
+
+    # ---- measuring
+
+    def evaluate(
+        self,
+        data: Path | Sequence[Path],
+        *,
+        task: str = "bbh",
+        cache: str | None = None,
+        cache_options: Mapping[str, Any] | None = None,
+        limit: int = 0,
+        few_shot: int = 0,
+        batch: int = 1,
+        raw: bool = False,
+        warm: bool = False,
+        samples: Path | None = None,
+        extract: str = "",
+        question_field: str = "question",
+        answer_field: str = "answer",
+        progress: Callable[[int, int, int], None] | None = None,
+        **options: Any,
+    ) -> Evaluation:
+        """Accuracy on the questions of files, as `spa eval` measures it. With `samples` an
+        interrupted run goes on from that file."""
+        files = [data] if isinstance(data, (str, os.PathLike)) else list(data)
+        result = self._model.evaluate(
+            [os.fspath(file) for file in files],
+            _spa.Task(task, extract, question_field, answer_field),
+            self._spec(cache, cache_options),
+            _choices(options),
+            limit,
+            few_shot,
+            batch,
+            raw,
+            warm,
+            os.fspath(samples or ""),
+            progress,
+        )
+        return Evaluation(result)
+
+    def compare(
+        self,
+        questions: Sequence[str] | Path | None = None,
+        *,
+        caches: Sequence[str] | str | None = None,
+        task: str = "bbh",
+        limit: int = 20,
+        parallel: float | None = None,
+        batch: int = 1,
+        extract: str = "",
+        question_field: str = "question",
+        answer_field: str = "answer",
+        progress: Callable[[str, float], None] | None = None,
+        **options: Any,
+    ) -> Comparison:
+        """Caches side by side on the same questions, as `spa compare` does: texts, a file of a
+        task, or (None) a few the embedded model knows. `parallel` adds a row per cache with that
+        threshold. Without `caches`: all built-in ones."""
+        how = _spa.Task(task, extract, question_field, answer_field)
+        if questions is None:
+            asked = _spa.built_in_questions()
+        elif isinstance(questions, (str, os.PathLike)):
+            asked = _spa.read_questions(os.fspath(questions), how)
+            asked = asked[:limit] if limit else asked
+        else:
+            asked = [q if isinstance(q, _spa.Question) else _spa.Question(q) for q in questions]
+        if isinstance(caches, str):
+            caches = caches.split(",")
+        rows = self._model.compare(
+            asked,
+            how,
+            None if caches is None else list(caches),
+            _choices(options),
+            parallel,
+            batch,
+            progress,
+        )
+        return Comparison(rows, self.name, len(asked))
+
+    # ---- caches
+
+    def _spec(self, cache: str | None, cache_options: Mapping[str, Any] | None) -> str:
+        spec = self.default_cache if cache is None else cache
+        if not isinstance(spec, str):
+            raise _spa.Error("give the cache by name here: spa.register makes one known")
+        for name, value in _choices(cache_options or {}).items():
+            spec += f":{name}={value}"
+        return spec
+
+    def _prepare(self, cache: Cache | None, cache_options: Mapping[str, Any] | None):
+        if callable(cache):
+            if cache_options:
+                raise _spa.Error("a cache of your own takes its options when it is made")
+            key: Any = cache
+            name = getattr(cache, "__name__", "a cache of your own")
+            prepare = lambda: self._model.prepare_own(name, cache)  # noqa: E731
+        else:
+            spec = self._spec(cache, cache_options)
+            key = (spec, registered(spec.split(":")[0]))
+            prepare = lambda: self._model.prepare(spec)  # noqa: E731
+        if key not in self._prepared:
+            self._prepared[key] = prepare()
+        return self._prepared[key]
+
+
+def _id_list(ids: Sequence[int] | np.ndarray) -> list[int]:
+    array = np.asarray(ids)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise _spa.Error("token ids are a flat list of whole numbers")
+    if array.size and (array.min() < -(2**31) or array.max() >= 2**31):
+        raise _spa.Error("a token id is outside the vocabulary")
+    return array.tolist()

@@ -1,0 +1,277 @@
+"""spa.Model does what the program does."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from conftest import QUESTIONS, same
+
+import spa
+
+CACHES = [cache["name"] for cache in spa.options()["caches"] if cache["name"] != "block"]
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_every_cache_gives_the_tokens_of_the_program(model, generate, cache):
+    mine = model.generate(QUESTIONS[0], cache=cache, gen_length=32)
+    theirs = generate(QUESTIONS[0], "--cache", cache, "-n", "32")
+    assert same(mine.ids, theirs["ids"])
+    assert mine.text == theirs["text"]
+    assert (mine.steps, mine.rows_computed, mine.rows_total) == (
+        theirs["steps"],
+        theirs["rows_computed"],
+        theirs["rows_total"],
+    )
+    assert mine.cache == theirs["cache"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"threshold": 0.9},
+        {"temperature": 0.7, "seed": 18446744073709551615},
+        {"steps": 16, "remasking": "random", "seed": 3},
+        {"block_length": 8, "cfg_scale": 0.5},
+        {"block_attention": True},
+        {"early_stop": False, "eos": "last", "factor": 1},
+    ],
+    ids=str,
+)
+def test_options_mean_the_same(model, generate, options):
+    flags = ["-n", "32", "--cache", "none"]
+    for name, value in options.items():
+        value = {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+        flags += ["--" + name.replace("_", "-"), str(value)]
+    mine = model.generate(QUESTIONS[1], cache="none", gen_length=32, **options)
+    assert same(mine.ids, generate(QUESTIONS[1], *flags)["ids"])
+
+
+def test_cache_options(model, generate):
+    theirs = generate(QUESTIONS[0], "--cache", "spa", "--cache-opt", "rank=8")
+    for mine in (
+        model.generate(QUESTIONS[0], cache="spa:rank=8"),
+        model.generate(QUESTIONS[0], cache="spa", cache_options={"rank": 8}),
+    ):
+        assert same(mine.ids, theirs["ids"]) and mine.cache == theirs["cache"]
+
+
+def test_a_batch_equals_one_after_the_other(model):
+    alone = [model.generate(question) for question in QUESTIONS]
+    for batch in (1, 2, 8):
+        together = model.generate(QUESTIONS, batch=batch)
+        assert model.generate([], batch=batch) == []
+        assert [r.text for r in together] == [r.text for r in alone]
+        assert all(same(a.ids, b.ids) for a, b in zip(together, alone))
+
+
+def test_prompts(model):
+    asked = model.generate(QUESTIONS[0])
+    messages = [{"role": "user", "content": QUESTIONS[0]}]
+    ids = model.encode(QUESTIONS[0])
+    for prompt in (messages, ids, ids.tolist(), tuple(ids.tolist())):
+        assert same(model.generate(prompt).ids, asked.ids)
+    assert [r.text for r in model.generate([messages, ids.tolist()])] == [asked.text] * 2
+    assert same(model.encode("True", raw=True), model.tokenize("True"))
+    assert model.detokenize(model.tokenize("not ( True )")) == "not ( True )"
+
+
+def test_logits_are_those_of_the_program_and_not_copied(model, program, tmp_path):
+    ids = model.encode(QUESTIONS[0])
+    logits = model.logits(ids)
+    assert logits.shape == (len(ids), model.vocab_size) and logits.dtype == np.float32
+    assert not logits.flags.owndata  # the engine's memory, handed over
+    out = tmp_path / "logits"
+    program("logits", "--ids", "-", "--out", str(out), text=" ".join(map(str, ids)))
+    assert out.read_bytes() == logits.tobytes()
+    again = model.logits(ids)
+    logits[:] = 0
+    assert same(again, np.frombuffer(out.read_bytes(), np.float32).reshape(again.shape))
+
+
+def test_steps(model):
+    frames = list(model.steps(QUESTIONS[0], gen_length=32))
+    result = model.generate(QUESTIONS[0], gen_length=32)
+    assert [f.step for f in frames] == list(range(1, result.steps + 1))
+    assert same(frames[-1].ids, result.ids) and frames[-1].settled.all() and frames[-1].ended
+    assert frames[-1].text == result.text
+    assert same([[len(layer) for layer in f.rows] for f in frames], result.rows)
+    for before, after in zip(frames, frames[1:]):
+        assert (after.settled >= before.settled).all()
+        assert same(after.ids[before.settled], before.ids[before.settled])
+        assert (before.ids[~before.settled] == model.mask_id).all()
+        seen = ~np.isnan(after.confidence)
+        assert seen.any() and (after.confidence[seen] <= 1).all() and not before.settled[seen].any()
+    for position, step in enumerate(result.settled_at):
+        assert step == 0 or frames[step - 1].settled[position]
+        assert step < 2 or not frames[step - 2].settled[position]
+    settled = result.settled_at > 0
+    assert ((result.confidence[settled] > 0) & (result.confidence[settled] <= 1)).all()
+
+
+def test_stream(model):
+    for question in QUESTIONS:
+        pieces = list(model.stream(question))
+        assert len(pieces) > 1 and "".join(pieces) == model.generate(question).text
+
+
+def test_a_generation_may_be_left(model):
+    frames = model.steps(QUESTIONS[0])
+    next(frames)
+    other = model.generate(QUESTIONS[1])  # while the first is not finished
+    rest = list(frames)
+    assert same(rest[-1].ids, model.generate(QUESTIONS[0]).ids)
+    assert same(other.ids, model.generate(QUESTIONS[1]).ids)
+    frames = model.steps(QUESTIONS[0])
+    next(frames)
+    frames.close()
+
+
+def test_threads_share_a_model(model):
+    expected = [model.generate(question) for question in QUESTIONS]
+    found: list = []
+
+    def ask():
+        for _ in range(3):
+            found.append([model.generate(question) for question in QUESTIONS])
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6
+    for answers in found:
+        assert all(same(a.ids, b.ids) for a, b in zip(answers, expected))
+
+
+def test_the_gil_is_free_while_the_model_computes(model):
+    """Another thread runs while one call computes: it counts, with the call still going on."""
+    counted, done = [], threading.Event()
+
+    def count():
+        while not done.is_set():
+            counted.append(1)
+            done.wait(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    before = len(counted)
+    model.logits(np.tile(model.encode(QUESTIONS[0]), 20)[: model.context_length])
+    after = len(counted)
+    done.set()
+    thread.join()
+    assert after > before
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda m: m.generate("x", gen_lenght=3), "did you mean 'gen-length'"),
+        (lambda m: m.generate("x", threshold=2), "threshold"),
+        (lambda m: m.generate("x", cache="spq"), "did you mean 'spa'"),
+        (lambda m: m.generate("x", cache="spa:rnk=3"), "did you mean 'rank'"),
+        (lambda m: m.generate(""), "the prompt is empty"),
+        (lambda m: m.generate([-1]), "outside the vocabulary"),
+        (lambda m: m.generate([2**40]), "outside the vocabulary"),
+        (lambda m: m.generate([1.5, 2.0]), "a prompt is"),
+        (lambda m: m.generate([{"role": "user"}]), "'role' and 'content'"),
+        (lambda m: m.generate([{"role": "king", "content": "x"}]), "king"),
+        (lambda m: m.generate("x", gen_length=100000), "context"),
+        (lambda m: m.generate(["x"], batch=0), "at least one"),
+        (lambda m: m.logits([]), "empty"),
+        (lambda m: m.logits([10**6]), "outside the vocabulary"),
+        (lambda m: m.detokenize([10**6]), "outside the vocabulary"),
+        (lambda m: m.evaluate("nowhere.json"), "nowhere.json"),
+        (lambda m: m.evaluate("x", cache=spa.CachePolicy), "spa.register"),
+        (lambda m: m.compare(["x"], caches="spq"), "spq"),
+        (lambda m: m.compare([]), "no prompts"),
+        (lambda m: spa.Model("nowhere.gguf"), "nowhere.gguf"),
+        (lambda m: spa.Model(kv="f8"), "f8"),
+    ],
+)
+def test_errors_are_one_clear_line(model, call, words):
+    with pytest.raises(spa.Error) as error:
+        call(model)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_evaluate(model, program, tmp_path):
+    import json
+
+    data = tmp_path / "puzzles.jsonl"
+    data.write_text(
+        "".join(
+            json.dumps({"question": q.text, "answer": q.expected}) + "\n"
+            for q in spa._spa.built_in_questions()
+        )
+    )
+    how = {"task": "jsonl", "extract": r"Answer: *([^\n]*)"}
+    seen = []
+    mine = model.evaluate(data, **how, samples=tmp_path / "s", progress=lambda *n: seen.append(n))
+    flags = ["--task", "jsonl", "--extract", how["extract"], "--data", str(data), "--json"]
+    theirs = json.loads(program("eval", *flags))
+    assert mine.total.correct == theirs["total"]["correct"] > 0
+    assert mine.total.rows_fraction == theirs["total"]["rows_fraction"]
+    assert seen[-1][0] == mine.total.count == seen[-1][1]
+    again = model.evaluate(data, **how, samples=tmp_path / "s")
+    assert again.resumed == mine.total.count and again.accuracy == mine.accuracy
+    assert "puzzles" in repr(mine) and "<table>" in mine._repr_html_()
+
+
+def test_compare(model):
+    rows = model.compare(QUESTIONS, caches=["none", "spa"], parallel=0.9, gen_length=32)
+    assert [row.cache for row in rows] == ["none", "spa"] * 2
+    assert rows[0].agreement == 1 and rows[2].threshold == 0.9
+    assert "agreement" in repr(rows) and "<table>" in rows._repr_html_()
+    assert "<html" in rows.report()
+
+
+def test_results_show_themselves(model):
+    result = model.generate(QUESTIONS[0])
+    assert result.text[:20] in repr(result) and "rows computed" in repr(result)
+    assert str(result) == result.text
+    page = result._repr_html_()
+    assert page.count("<rect") == result.rows.size and page.count("<span") == len(result.ids)
+    frame = next(model.steps(QUESTIONS[0]))
+    assert "settled" in repr(frame) and "<span" in frame._repr_html_()
+    assert "minillada" in repr(model)
+
+
+@pytest.mark.parametrize("work", ["generate", "compare"])
+def test_ctrl_c_ends_the_work(work):
+    """A process that computes for long is interrupted and says KeyboardInterrupt."""
+    code = f"""
+import spa, sys
+model = spa.Model(threads=1)
+print("ready", flush=True)
+try:
+    if {work!r} == "generate":
+        while True: model.generate("not ( True ) is", cache="none", gen_length=512)
+    else:
+        model.compare(["not ( True ) is"] * 10000, caches=["none"], gen_length=128)
+except KeyboardInterrupt:
+    print("interrupted", model.generate("not ( True ) is", gen_length=16).text, flush=True)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        threading.Event().wait(0.5)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert out.startswith("interrupted") and "Answer" in out
+
+
+def test_types_and_stubs():
+    package = os.path.dirname(spa.__file__)
+    assert os.path.exists(os.path.join(package, "py.typed"))
+    stub = open(os.path.join(package, "_spa.pyi")).read()
+    for name in ("class Model", "class Runs", "class Layer", "class Plan"):
+        assert name in stub
