@@ -17,7 +17,7 @@ size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * u
 
 Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
                  const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix,
-                 std::vector<TokenId> canvas)
+                 GivenCanvas given)
     : options_(options),
       vocabulary_(vocabulary),
       shift_(shift),
@@ -26,6 +26,7 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
   SPA_CHECK(prompt_length_ > 0);
   const size_t block = options_.block_length;
   canvas_end_ = prompt_length_ + options_.gen_length;
+  std::vector<TokenId>& canvas = given.ids;
   if (options_.blocks_from_start && canvas.empty()) canvas_end_ = RoundUp(canvas_end_, block);
   infills_ = !canvas.empty();
   canvas.resize(canvas_end_ - prompt_length_, vocabulary_.mask_id);
@@ -38,8 +39,11 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
     if (gaps_.empty() || gaps_.back().end != pos) gaps_.push_back({pos, pos});
     ++gaps_.back().end;
   }
+  for (uint32_t& place : given.spaced) place += static_cast<uint32_t>(prompt_length_);
+  spaced_ = RowSet(std::move(given.spaced));
   length_ = most_length_ = ids_.size();
   if (options_.grow) {
+    SPA_CHECK(options_.schedule == Schedule::kNone && spaced_.empty());
     most_length_ += *options_.grow;
     expansions_ = MasksIn({prompt_length_, canvas_end_}) + *options_.grow;
     ids_.resize(most_length_, vocabulary_.mask_id);
@@ -210,6 +214,11 @@ void Decoder::Offer(uint32_t row, std::span<float> logits) {
   const auto position = row + static_cast<uint32_t>(shift_);
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   for (const TokenId id : vocabulary_.never) logits[static_cast<size_t>(id)] = kNever;
+  if (spaced_.Contains(position)) {
+    for (size_t id = 0; id < vocabulary_.spaced->size(); ++id) {
+      if ((*vocabulary_.spaced)[id] == 0) logits[id] = kNever;
+    }
+  }
   if (vocabulary_.expand_id >= 0 && !MayExpand()) {
     logits[static_cast<size_t>(vocabulary_.expand_id)] = kNever;
   }

@@ -21,15 +21,19 @@ struct BlockRange {
   bool operator==(const BlockRange&) const = default;
 };
 
+// What is given of a canvas with gaps; empty: all of it is open.
+struct GivenCanvas {
+  std::vector<TokenId> ids;      // gen_length of them, the mask where it is open
+  std::vector<uint32_t> spaced;  // places in it whose token must begin with a space
+};
+
 class Decoder {
  public:
   // The prompt has at least one token; options have been validated. A position is predicted by the
-  // row `shift` places before it. `suffix` follows the canvas and never changes. `canvas`, if it is
-  // not empty, has gen_length tokens: the mask where it is open, and between such gaps what is
-  // given.
+  // row `shift` places before it. `suffix` follows the canvas and never changes.
   Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
           const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix = {},
-          std::vector<TokenId> canvas = {});
+          GivenCanvas given = {});
 
   bool done() const { return done_; }
   const StepInput& input() const { return input_; }  // of the step that began last
@@ -120,6 +124,7 @@ class Decoder {
   bool done_ = false;
   std::vector<BlockRange> gaps_;
   bool infills_ = false;
+  RowSet spaced_;           // positions whose token must begin with a space
   size_t most_length_ = 0;  // that length_ may reach
   size_t expansions_ = 0;   // left
   size_t moved_from_ = 0;

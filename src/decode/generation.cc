@@ -7,7 +7,7 @@ namespace spa {
 Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
                        const DecodeOptions& options, const DecodeVocabulary& vocabulary,
                        KvType kv_type, const PolicyFactory& policy, std::vector<TokenId> suffix,
-                       std::vector<TokenId> canvas)
+                       GivenCanvas canvas)
     : decoder_(std::move(prompt), options, vocabulary, config.logit_shift ? 1 : 0,
                std::move(suffix), std::move(canvas)) {
   AttentionPattern attention;  // full

@@ -33,12 +33,6 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
   if (o.factor) finite(*o.factor, 1e-6, 1e6, "factor");
   if (o.entropy_bound) finite(*o.entropy_bound, 0.0, 1e6, "the entropy bound");
   if (o.edit_threshold) finite(*o.edit_threshold, 0.0, 1.0, "the edit threshold");
-  if (o.grow && (o.schedule != Schedule::kNone || o.threshold || o.factor || o.entropy_bound)) {
-    throw Error("a gap that changes its length is filled one token per step: leave the rules out");
-  }
-  if (o.grow && (o.block_length != o.gen_length || o.block_attention)) {
-    throw Error("a gap that changes its length is one block");
-  }
   const int rules = (o.threshold ? 1 : 0) + (o.factor ? 1 : 0) + (o.entropy_bound ? 1 : 0);
   if (rules > 1) throw Error("give one of threshold, factor and entropy bound, not several");
   if (o.edit_threshold && !o.threshold) throw Error("edits of settled tokens need a threshold");

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -86,12 +87,14 @@ struct DecodeOptions {
 // What the decoder must know about the model's vocabulary.
 struct DecodeVocabulary {
   TokenId mask_id = 0;
-  TokenId fill_id = 0;            // stands for everything after the end
-  std::vector<TokenId> stop_ids;  // end of text, end of turn
-  size_t num_tokens = 0;          // ids from here on are padding rows and never chosen
-  std::vector<TokenId> never;     // nor are these
-  TokenId expand_id = -1;         // DecodeOptions::grow: becomes two masks when it is written,
-  TokenId delete_id = -1;         // and this one is removed again, with the masks behind it
+  TokenId fill_id = 0;              // stands for everything after the end
+  std::vector<TokenId> stop_ids;    // end of text, end of turn
+  size_t num_tokens = 0;            // ids from here on are padding rows and never chosen
+  std::vector<TokenId> never = {};  // nor are these
+  // By id: whether a token's text begins with a space.
+  std::shared_ptr<const std::vector<uint8_t>> spaced = {};
+  TokenId expand_id = -1;  // DecodeOptions::grow: becomes two masks when it is written,
+  TokenId delete_id = -1;  // and this one is removed again, with the masks behind it
 };
 
 // Throws Error saying which combination is not possible and what is.

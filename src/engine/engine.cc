@@ -43,6 +43,11 @@ Engine::Engine(const EngineOptions& options)
   if (tokenizer_) {
     vocabulary_.num_tokens = std::min(config().vocab_rows, tokenizer_->vocab_size());
     vocabulary_.stop_ids = StopIds(*tokenizer_);
+    std::vector<uint8_t> spaced(config().vocab_rows, 0);
+    for (size_t id = 0; id < vocabulary_.num_tokens; ++id) {
+      spaced[id] = tokenizer_->TokenBytes(static_cast<TokenId>(id)).starts_with(' ') ? 1 : 0;
+    }
+    spaced_ = std::make_shared<const std::vector<uint8_t>>(std::move(spaced));
   }
   for (const TokenId id : config().stop_ids) {
     if (std::ranges::find(vocabulary_.stop_ids, id) == vocabulary_.stop_ids.end()) {
@@ -155,10 +160,14 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
         "this model decodes block by block and does not see what follows a gap: infilling needs a "
         "model with full attention");
   }
+  if (given.empty() && options.grow) {
+    throw Error("only the gaps of a text grow: leave --grow out, or give a text with gaps");
+  }
   DecodeVocabulary vocabulary = vocabulary_;
   if (!given.empty()) {
-    SPA_CHECK(given.canvas.size() == options.gen_length);
-    CheckIds(given.canvas);
+    SPA_CHECK(given.canvas.ids.size() == options.gen_length);
+    CheckIds(given.canvas.ids);
+    vocabulary.spaced = spaced_;
     if (!given.suffix.empty()) CheckIds(given.suffix);
     // A gap is as long as it is given, unless the model may change that.
     vocabulary.never = vocabulary.stop_ids;

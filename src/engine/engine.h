@@ -35,13 +35,12 @@ struct Prompt {
   std::string text;                   // used as it is when there are no messages
 };
 
-// What is given of a text with gaps beside its beginning.
+// What is given of a text with gaps beside its beginning (infill.h makes it).
 struct Given {
-  // From the first gap to the last: the mask where it is open. Empty: the canvas is all open.
-  std::vector<TokenId> canvas;
+  GivenCanvas canvas;           // from the first gap to the last; empty: all of it is open
   std::vector<TokenId> suffix;  // what follows
 
-  bool empty() const { return canvas.empty(); }
+  bool empty() const { return canvas.ids.empty(); }
 };
 
 // Caches are prepared once and used by any number of generations.
@@ -113,6 +112,7 @@ class Engine {
   std::optional<Tokenizer> tokenizer_;
   std::string no_tokenizer_;  // why there is none
   DecodeVocabulary vocabulary_;
+  std::shared_ptr<const std::vector<uint8_t>> spaced_;  // DecodeVocabulary::spaced
   std::unique_ptr<Transformer> transformer_;
 };
 

@@ -65,19 +65,24 @@ Infill EncodeInfill(const Engine& engine, std::span<const TemplatePart> parts,
   SPA_CHECK(last_gap < parts.size());
   Infill infill;
   infill.prompt = std::move(chat_prompt);
-  bool in_canvas = false;
+  std::vector<TokenId>& canvas = infill.given.canvas.ids;
+  bool space = false;  // before the gap that comes next
   for (size_t i = 0; i < parts.size(); ++i) {
-    in_canvas = (in_canvas || parts[i].gap > 0) && i <= last_gap;
-    std::vector<TokenId>& to = in_canvas      ? infill.given.canvas
-                               : i < last_gap ? infill.prompt
-                                              : infill.given.suffix;
     if (parts[i].gap > 0) {
-      to.insert(to.end(), parts[i].gap, config.mask_id);
+      if (space) infill.given.canvas.spaced.push_back(static_cast<uint32_t>(canvas.size()));
+      canvas.insert(canvas.end(), parts[i].gap, config.mask_id);
       continue;
     }
-    const std::vector<TokenId> ids = encode(parts[i].text);
+    std::string text = parts[i].text;
+    space = i < last_gap && text.size() > 1 && text.ends_with(' ') && !config.expand_id;
+    if (space) text.pop_back();
+    const std::vector<TokenId> ids = encode(text);
+    std::vector<TokenId>& to = i > last_gap     ? infill.given.suffix
+                               : canvas.empty() ? infill.prompt
+                                                : canvas;
     to.insert(to.end(), ids.begin(), ids.end());
-    if (!in_canvas) (i < last_gap ? infill.before : infill.after) += parts[i].text;
+    if (i > last_gap) infill.after += text;
+    if (canvas.empty()) infill.before += text;
   }
   if (!chat && config.bos_id && (infill.prompt.empty() || config.expand_id)) {
     infill.prompt.insert(infill.prompt.begin(), *config.bos_id);
@@ -91,23 +96,28 @@ Infill EncodeInfill(const Engine& engine, std::span<const TemplatePart> parts,
 }
 
 DecodeOptions ResolveInfill(const Engine& engine, DecodeChoices choices, const Given& given) {
-  const auto masks = std::ranges::count(given.canvas, engine.config().mask_id);
-  choices.Set("gen-length", std::to_string(given.canvas.size()));
-  if (!choices.has("block-length")) {
-    choices.Set("block-length", std::to_string(given.canvas.size()));
+  const bool grows = engine.config().expand_id && engine.config().eos_id;
+  if (choices.has("grow") && !grows) {
+    throw Error("this model cannot change the length of a gap: leave --grow out");
   }
+  const size_t length = given.canvas.ids.size();
+  const auto masks = std::ranges::count(given.canvas.ids, engine.config().mask_id);
+  choices.Set("gen-length", std::to_string(length));
+  if (!choices.has("block-length")) choices.Set("block-length", std::to_string(length));
   if (!choices.has("steps")) choices.Set("steps", std::to_string(masks));
   DecodeOptions options = choices.Resolve(engine);
   options.stop = Stop::kNever;
-  if (engine.config().expand_id && engine.config().eos_id) {
+  if (grows) {
     // As DreamOn decodes: a token per step, within a limit.
     constexpr size_t kMostTokens = 64;
-    if (!options.grow) options.grow = kMostTokens - std::min(kMostTokens, given.canvas.size());
+    if (options.threshold || options.factor || options.entropy_bound ||
+        options.block_length != length) {
+      throw Error(
+          "this model changes the length of a gap and fills it token by token, in one block");
+    }
+    if (!options.grow) options.grow = kMostTokens - std::min(kMostTokens, length);
     options.schedule = Schedule::kNone;
-  } else if (options.grow) {
-    throw Error("this model cannot change the length of a gap: leave --grow out");
   }
-  ValidateDecodeOptions(options);
   return options;
 }
 

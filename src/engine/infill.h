@@ -27,7 +27,7 @@ struct TemplatePart {
 // Throws Error if there is no gap, or one that is not written as above.
 std::vector<TemplatePart> ParseTemplate(std::string_view text);
 
-// A template as ids. The text before the first gap and the one behind the last are kept for output.
+// A template as ids, and its text before the first gap and behind the last, for output.
 struct Infill {
   std::vector<TokenId> prompt;
   Given given;

@@ -145,16 +145,16 @@ void Scorer::AddEnumerated(size_t request, const Span& span) {
 
 void Scorer::AddDraws(size_t request, const Span& span) {
   const size_t n = span.end - span.begin, target = requests_[request].prompt.size();
-  const auto length = static_cast<double>(n), strata = static_cast<double>(kTogether);
   for (size_t group = 0; group < num_groups(); ++group) {
     const double u = RandomStream(options_.seed, group, kStratumDraw).Uniform(span.begin - target);
     for (size_t j = 0; j < kTogether; ++j) {
       const size_t draw = group * kTogether + j;
       const RandomStream random(options_.seed, draw, 0);
       Pass pass{.request = request, .end = span.visible, .open = {span.end, span.open_end}};
+      // Uniform in [0, 1), spread over the strata.
+      const double t = std::fmod(u + static_cast<double>(j) / static_cast<double>(kTogether), 1.0);
       double weight = 0.0;
       if (options_.estimator == Estimator::kRate) {
-        const double t = std::fmod(u + static_cast<double>(j) / strata, 1.0);
         const double rate = (1.0 - kLeastRate) * t + kLeastRate;
         for (size_t position = span.begin; position < span.end; ++position) {
           if (random.Uniform(position - target) < rate) {
@@ -163,13 +163,11 @@ void Scorer::AddDraws(size_t request, const Span& span) {
         }
         weight = 1.0 / rate;
       } else {
-        const double first = 1.0 + std::floor(u * length);
-        const double k = std::nearbyint(first + static_cast<double>(j) * length / strata);
-        const size_t count = (static_cast<size_t>(k) - 1) % n + 1;
+        const size_t count = 1 + static_cast<size_t>(t * static_cast<double>(n));
         pass.masked = Shuffled(span.begin, span.end, target, random);
         pass.masked.resize(count);
         std::ranges::sort(pass.masked);
-        weight = length / static_cast<double>(count);
+        weight = static_cast<double>(n) / static_cast<double>(count);
       }
       if (pass.masked.empty()) continue;  // nothing to read: it counts as 0
       const std::vector<uint32_t> masked = pass.masked;

@@ -101,7 +101,7 @@ DecodeFields ReadDecode(JsonFields& fields, const Engine& engine, const ApiLimit
 
 DecodeOptions ReadInfillDecode(JsonFields& fields, const Engine& engine, const Given& given) {
   DecodeChoices choices;
-  if (const auto block = fields.Count("block_length", 1, given.canvas.size())) {
+  if (const auto block = fields.Count("block_length", 1, given.canvas.ids.size())) {
     choices.Set("block-length", std::to_string(*block));
   }
   ReadOptions(fields, engine.DefaultDecodeOptions(), &choices);

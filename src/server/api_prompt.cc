@@ -142,8 +142,8 @@ std::optional<InfillFields> ReadInfill(JsonFields& fields, const Engine& engine,
   read.whole = text.has_value();
   read.infill =
       EncodeInfill(engine, parts, chat ? ReadMessages(fields, engine) : std::vector<TokenId>());
-  const size_t tokens =
-      read.infill.prompt.size() + read.infill.given.canvas.size() + read.infill.given.suffix.size();
+  const size_t tokens = read.infill.prompt.size() + read.infill.given.canvas.ids.size() +
+                        read.infill.given.suffix.size();
   if (tokens > engine.config().context_length) {
     throw ApiError(400, "invalid_request_error",
                    fmt::format("the text has {} tokens with its gaps; the model's context is {}",

@@ -196,7 +196,7 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
     }
   } else if (gaps) {
     task.decode = ReadInfillDecode(fields, engine, task.given);
-    task.max_tokens = task.given.canvas.size() + task.decode.grow.value_or(0);
+    task.max_tokens = task.given.canvas.ids.size() + task.decode.grow.value_or(0);
     if (gaps->whole) fields.Only("max_tokens", {});
   } else {
     const DecodeFields decode = ReadDecode(fields, engine, limits, longest);

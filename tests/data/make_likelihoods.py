@@ -173,12 +173,12 @@ def draws(model, prompt, target, tail, seed, count, rate):
             for j in range(TOGETHER):
                 draw = group * TOGETHER + j
                 at = {i: uniform(seed, draw, 0, i - first) for i in range(begin, end)}
+                t = math.fmod(u + j / TOGETHER, 1.0)
                 if rate:
-                    p = (1 - 1e-3) * math.fmod(u + j / TOGETHER, 1.0) + 1e-3
+                    p = (1 - 1e-3) * t + 1e-3
                     masked, weight = [i for i in at if at[i] < p], 1 / p
                 else:
-                    k = int(np.rint(1 + math.floor(u * n) + j * n / TOGETHER))
-                    k = (k - 1) % n + 1
+                    k = 1 + int(t * n)
                     masked, weight = sorted(sorted(at, key=at.get)[:k]), n / k
                 if masked:
                     groups[group] += weight / TOGETHER * masked_sum(

@@ -35,13 +35,14 @@ class FamilyRun {
  public:
   FamilyRun(TestModel& model, const std::vector<TokenId>& prompt, const DecodeOptions& options,
             std::vector<TokenId> stop_ids, const std::string& cache,
-            std::vector<TokenId> suffix = {}, std::vector<TokenId> canvas = {})
+            std::vector<TokenId> suffix = {}, GivenCanvas canvas = {})
       : generation(model.file.config(), prompt, options,
                    {.mask_id = model.file.config().mask_id,
                     .fill_id = model.file.config().mask_id,
                     .stop_ids = std::move(stop_ids),
                     .num_tokens = model.file.config().vocab_rows,
                     .never = {},
+                    .spaced = {},
                     .expand_id = options.grow ? *model.file.config().expand_id : -1,
                     .delete_id = options.grow ? *model.file.config().eos_id : -1},
                    KvType::kF32, model.Policy(cache), std::move(suffix), std::move(canvas)) {}
@@ -161,7 +162,7 @@ TEST(FamilyDecode, A2dInfill) {
       options.blocks_from_start = true;
       options.stop = Stop::kNever;
       FamilyRun run(model, {ids.begin(), first}, options, {}, "none", {last, ids.end()},
-                    {first, last});
+                    {{first, last}, {}});
       Expect(Decode(model, run), one, true, "settled", family);
     }
   }
@@ -186,7 +187,7 @@ TEST(FamilyDecode, DreamOn) {
     options.stop = Stop::kNever;
     for (const std::string cache : {"none", "spa"}) {
       FamilyRun run(model, prefix, options, {}, cache, suffix,
-                    std::vector<TokenId>(masks, model.file.config().mask_id));
+                    {std::vector<TokenId>(masks, model.file.config().mask_id), {}});
       const Decoder& decoder = run.generation.decoder();
       const auto seen = [&] {
         const auto ids =

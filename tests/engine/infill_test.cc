@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/error.h"
 #include "engine/runner.h"
@@ -57,6 +58,10 @@ class InfillTest : public testing::Test {
                                .warm_from = nullptr,
                                .given = infill.given});
   }
+  static std::vector<TokenId> FillIds(const Infill& infill, const SharedCache& cache) {
+    const auto generation = Fill(infill, cache);
+    return {generation->decoder().ids().begin(), generation->decoder().ids().end()};
+  }
   static std::vector<std::string> Gaps(const Generation& generation) {
     std::vector<std::string> gaps;
     for (const FilledPiece& piece : FilledPieces(engine(), generation.decoder())) {
@@ -70,21 +75,23 @@ TEST_F(InfillTest, OnlyTheGapsAreFilled) {
   const Infill infill = Encode("=> {{mask:3}}.\nAnswer: {{mask:1}}!", "not ( True ) is");
   const auto generation = Fill(infill, engine().PrepareCache({}));
   const Decoder& decoder = generation->decoder();
-  EXPECT_EQ(infill.before, "=> ");
+  EXPECT_EQ(infill.before, "=>") << "the space is the gap's";
   EXPECT_EQ(infill.after, "!");
   EXPECT_EQ(std::ranges::count(decoder.ids(), engine().config().mask_id), 0);
   const size_t begin = infill.prompt.size();
-  for (size_t i = 0; i < infill.given.canvas.size(); ++i) {
-    if (infill.given.canvas[i] == engine().config().mask_id) {
+  for (size_t i = 0; i < infill.given.canvas.ids.size(); ++i) {
+    if (infill.given.canvas.ids[i] == engine().config().mask_id) {
       EXPECT_EQ(std::ranges::count(engine().vocabulary().stop_ids, decoder.ids()[begin + i]), 0)
           << "a gap is not left early";
     } else {
-      EXPECT_EQ(decoder.ids()[begin + i], infill.given.canvas[i]);
+      EXPECT_EQ(decoder.ids()[begin + i], infill.given.canvas.ids[i]);
     }
   }
   const auto pieces = FilledPieces(engine(), decoder);
   ASSERT_EQ(pieces.size(), 3u);
-  EXPECT_EQ(pieces[1].text, ".\nAnswer: ");
+  EXPECT_TRUE(pieces[0].text.starts_with(' ')) << pieces[0].text;
+  EXPECT_EQ(pieces[1].text, ".\nAnswer:");
+  EXPECT_TRUE(pieces[2].text.starts_with(' ')) << pieces[2].text;
   EXPECT_EQ(generation->Stats().generated_tokens, 4u);
   EXPECT_TRUE(generation->Stats().ended);
 }
@@ -113,23 +120,22 @@ TEST_F(InfillTest, ATrainedModelUsesTheSuffix) {
 
 TEST_F(InfillTest, EveryCacheFillsGapsAndAFullBudgetFillsThemAsNoneDoes) {
   const Infill infill = Encode("=> {{mask:6}} => {{mask:3}}. Answer: False", "not ( True ) is");
-  const auto expected = Fill(infill, engine().PrepareCache({}))->decoder().ids();
-  const std::vector<TokenId> none(expected.begin(), expected.end());
+  const std::vector<TokenId> none = FillIds(infill, engine().PrepareCache({}));
   for (const CacheInfo& info : Caches()) {
     const SharedCache cache = engine().PrepareCache({.name = info.name, .options = {}});
     if (cache->make()->keeps().needs_block_attention) continue;
-    const auto ids = Fill(infill, cache)->decoder().ids();
+    const std::vector<TokenId> filled = FillIds(infill, cache);
+    const std::span ids(filled);
     EXPECT_EQ(std::ranges::count(ids, engine().config().mask_id), 0) << info.name;
     EXPECT_TRUE(std::ranges::equal(ids.first(infill.prompt.size()), infill.prompt)) << info.name;
     EXPECT_TRUE(std::ranges::equal(ids.last(infill.given.suffix.size()), infill.given.suffix))
         << info.name;
+    CacheSpec full{.name = info.name, .options = {}};
+    std::istringstream options(info.full_options);
+    for (std::string option; options >> option;) AddOption(full, option);
+    EXPECT_EQ(FillIds(infill, engine().PrepareCache(full)), none)
+        << info.name << " " << info.full_options;
   }
-  CacheSpec full{.name = "spa", .options = {}};
-  for (const char* option : {"peak-ratio=1", "first-ratio=1", "last-ratio=1"}) {
-    AddOption(full, option);
-  }
-  const auto ids = Fill(infill, engine().PrepareCache(full))->decoder().ids();
-  EXPECT_TRUE(std::ranges::equal(ids, none));
 }
 
 TEST_F(InfillTest, SaysWhatItCannotDo) {
@@ -145,11 +151,11 @@ TEST_F(InfillTest, SaysWhatItCannotDo) {
   DecodeOptions options = blocks.DefaultDecodeOptions();
   options.gen_length = 4;
   const TokenId mask = blocks.config().mask_id;
-  EXPECT_NE(
-      MessageOf([&] {
-        blocks.Start({1}, options, *blocks.PrepareCache({}), nullptr, {{mask, mask, 2, mask}, {3}});
-      }).find("block by block"),
-      std::string::npos);
+  EXPECT_NE(MessageOf([&] {
+              blocks.Start({1}, options, *blocks.PrepareCache({}), nullptr,
+                           {{{mask, mask, 2, mask}, {}}, {3}});
+            }).find("block by block"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -58,21 +58,20 @@ TEST_F(ChoicesTest, ReadsTheFormsBenchmarksHave) {
   EXPECT_EQ(set.questions[4].answer, 2u);
   EXPECT_EQ(set.questions[4].id, "lines/4");
 
-  const fs::path bbh = Write("bbh.json", R"({"examples": [
-      {"input": "Who?\nOptions:\n(A) red\n(B) blue", "target": "(B)"
-},
-      {"input": "Back?\nOptions:\n- Yes\n- No", "target": "No"}]
-})");
+  const fs::path bbh = Write("bbh.json", R"json({"examples": [
+      {"input": "Who?\nOptions:\n(A) red\n(B) blue", "target": "(B)"},
+      {"input": "Back?\nOptions:\n- Yes\n- No", "target": "No"}]})json");
   const ChoiceSet listed = ReadChoices(bbh, {});
-EXPECT_EQ(listed.questions[0].choices, (std::vector<std::string>{"(A)", "(B)"}));
-EXPECT_EQ(listed.questions[0].answer, 1u);
-EXPECT_EQ(listed.questions[1].choices, (std::vector<std::string>{"Yes", "No"}));
-const ChoiceSet unlisted = ReadChoices(
-    Write("bool.json",
+  EXPECT_EQ(listed.questions[0].choices, (std::vector<std::string>{"(A)", "(B)"}));
+  EXPECT_EQ(listed.questions[0].answer, 1u);
+  EXPECT_EQ(listed.questions[1].choices, (std::vector<std::string>{"Yes", "No"}));
+  const ChoiceSet unlisted = ReadChoices(
+      Write(
+          "bool.json",
           R"({"examples": [{"input": "a", "target": "True"}, {"input": "b", "target": "False"}]})"),
-    {});
-EXPECT_EQ(unlisted.questions[0].choices, (std::vector<std::string>{"False", "True"}));
-EXPECT_EQ(unlisted.questions[0].answer, 1u);
+      {});
+  EXPECT_EQ(unlisted.questions[0].choices, (std::vector<std::string>{"False", "True"}));
+  EXPECT_EQ(unlisted.questions[0].answer, 1u);
 }
 
 TEST_F(ChoicesTest, SaysWhereAFileIsWrong) {

@@ -47,7 +47,7 @@ Streamed Stream(const Server& server, const std::string& path, Json body) {
 TEST(Infill, ASuffixIsFilledUpTo) {
   const Server server(TestEngine(), TestOptions());
   const Json body = {
-      {"prompt", "not ( True ) is => "}, {"suffix", ". Answer: False"}, {"max_tokens", 3}};
+      {"prompt", "not ( True ) is =>"}, {"suffix", ". Answer: False"}, {"max_tokens", 3}};
   const Json answer = Complete(server, body);
   const std::string text = answer["choices"][0]["text"];
   EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
@@ -65,11 +65,11 @@ TEST(Infill, ATemplateIsAnsweredWholeAndStreamedInOrder) {
   const std::string whole = answer["choices"][0]["text"];
   const Json gaps = answer["dlm"]["gaps"][0];
   ASSERT_EQ(gaps.size(), 2u);
-  EXPECT_EQ(whole, "( " + gaps[0].get<std::string>() + " ) is => " + gaps[1].get<std::string>() +
+  EXPECT_EQ(whole, "(" + gaps[0].get<std::string>() + " ) is =>" + gaps[1].get<std::string>() +
                        ". Answer: False\n");
   const Streamed streamed = Stream(server, "/v1/completions", {{"template", text}});
   EXPECT_EQ(streamed.text, whole);
-  EXPECT_EQ(streamed.pieces.front(), "( ") << "what is given comes first";
+  EXPECT_EQ(streamed.pieces.front(), "(") << "what is given comes first";
   EXPECT_EQ(streamed.dlm["gaps"], gaps);
   EXPECT_GE(streamed.pieces.size(), 3u);
 }
@@ -77,17 +77,18 @@ TEST(Infill, ATemplateIsAnsweredWholeAndStreamedInOrder) {
 TEST(Infill, AChatsAnswerMayHaveATemplate) {
   const Server server(TestEngine(), TestOptions());
   Json body =
-      Json::parse(ChatBody("not ( True ) is", {{"template", "=> {{mask:2}}. Answer: False"}}));
+      Json::parse(ChatBody("not ( True ) is", {{"template", "=> {{mask:2}}. {{mask:1}}: False"}}));
   body.erase("max_tokens");
   const auto result = Ask(server, body.dump());
   const std::string content = Content(result);
   EXPECT_TRUE(content.starts_with("=> ")) << content;
-  EXPECT_TRUE(content.ends_with(". Answer: False")) << content;
+  EXPECT_TRUE(content.ends_with(": False")) << content;
   body["stream_diffusion"] = true;
   const Streamed streamed = Stream(server, "/v1/chat/completions", body);
   EXPECT_EQ(streamed.text, content);
-  const Json& given = streamed.frame["given"];
-  EXPECT_TRUE(given.is_null() || given.size() == streamed.frame["tokens"].size());
+  const Json given = streamed.frame.at("given");
+  EXPECT_EQ(given.size(), streamed.frame.at("tokens").size());
+  EXPECT_EQ(std::ranges::count(given, Json(0)), 3) << given;
 }
 
 TEST(Infill, RefusesWhatMakesNoSense) {
