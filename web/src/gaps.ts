@@ -12,13 +12,19 @@ export function HasGap(text: string): boolean {
   return kGaps.test(text);
 }
 
-// The template with what fills its gaps.
-export function FillTemplate(template: string, gaps: string[]): FilledPiece[] {
+// The filled text in pieces. A space before a gap may have become the beginning of what fills it.
+export function FilledPieces(template: string, gaps: string[], whole: string): FilledPiece[] {
+  let begin = 0;
   return template
     .split(kGaps)
-    .flatMap((text, i) => [
-      { text, is_filled: false },
-      { text: gaps[i] ?? '', is_filled: true },
-    ])
+    .flatMap((text, i) => {
+      const filled = gaps[i] ?? '';
+      const given = whole.startsWith(text + filled, begin) ? text : text.replace(/ $/, '');
+      begin += given.length + filled.length;
+      return [
+        { text: given, is_filled: false },
+        { text: filled, is_filled: true },
+      ];
+    })
     .filter((piece) => piece.text !== '');
 }
