@@ -1,5 +1,6 @@
 # `make deps` installs what is missing; everything else uses what is there.
-.PHONY: build demo test test-build test-python install package lint check-format format fuzz sanitize deps clean
+.PHONY: build demo test test-build test-python install package site lint check-format format fuzz \
+        sanitize deps clean
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2> /dev/null || echo 2)
@@ -44,6 +45,10 @@ install:
 package: build
 	@cd build/release && cpack -G DEB && cpack -G TGZ
 
+# The documents as searchable HTML in build/site; a link that leads nowhere fails.
+site:
+	@mkdocs build --quiet
+
 check-format:
 	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) --dry-run --Werror
 
@@ -67,7 +72,7 @@ sanitize:
 	  cmake --preset $$preset > /dev/null && cmake --build --preset $$preset && \
 	  ctest --preset $$preset --parallel $(JOBS) --label-exclude install || exit 1; done
 
-# What else there is to install: DEPS="build test format lint fuzz web".
+# What else there is to install: DEPS="build test format lint fuzz web site".
 deps:
 	@scripts/install_packages.sh $(DEPS)
 	@case " $(DEPS) " in *" test "*) scripts/python_environment.sh $(VENV) ;; esac

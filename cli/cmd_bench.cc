@@ -5,8 +5,10 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "cli/bench_race.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "engine/runner.h"
@@ -26,6 +28,7 @@ struct Flags {
   std::string shape, type = "Q4_0", caches = "none,spa";
   size_t layers = 4, prompt = 256, gen = 256, block = 32, steps = 8, repeat = 3;
   bool kernels = false, warm = false, json = false;
+  RaceFlags race;
 };
 
 double SecondsSince(Clock::time_point start) {
@@ -216,8 +219,8 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
     best.memory_bytes = generation->cache_bytes();
   }
   if (best.phases.empty()) {
-    throw Error("the answer of {} tokens ends with its first step: give a longer --gen-length",
-                flags.gen);
+    throw Error("the answer of {} ends with its first step: give a longer --gen-length",
+                Counted(flags.gen, "token"));
   }
   return best;
 }
@@ -291,30 +294,42 @@ void PrintTables(const std::vector<KernelResult>& kernels, double peak, double b
   PrintLine(text);
 }
 
-// A model of random weights that exists as long as the object.
-class TemporaryModel {
- public:
-  TemporaryModel(const Flags& flags, ThreadPool& pool) {
-    const auto dtype = ParseDType(flags.type);
-    if (!dtype) throw Error("there is no tensor type '{}'", flags.type);
-    path_ = std::filesystem::temp_directory_path() /
-            fmt::format("spa-bench-{}.gguf", Clock::now().time_since_epoch().count());
-    ProgressBar bar;
-    WriteSynthetic(
-        NamedShape(flags.shape, flags.layers), *dtype, 0, path_,
-        [&](std::string_view what, double share) { bar.Show(what, share); }, pool);
+void RunRace(const Flags& flags) {
+  if (!flags.shape.empty() && !flags.model.model.empty()) {
+    throw Error("a race is run by a model (-m) or by a shape (--shape), not by both");
   }
-  ~TemporaryModel() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
+  if (!flags.race.llama_bench.empty() && flags.shape.empty() && flags.race.llama_model.empty()) {
+    throw Error("say which model llama.cpp runs with --llama-model, or race a --shape");
   }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+  std::unique_ptr<TemporaryModel> ours, theirs;
+  ModelFlags model = flags.model;
+  RaceFlags race = flags.race;
+  race.block = flags.block;
+  race.threads =
+      flags.model.threads > 0 ? flags.model.threads : std::thread::hardware_concurrency();
+  if (!flags.shape.empty()) {
+    ThreadPool pool(flags.model.threads);
+    const ModelConfig shape = NamedShape(flags.shape, flags.layers);
+    if (!race.llama_bench.empty() && race.llama_model.empty()) {
+      theirs = std::make_unique<TemporaryModel>(shape, flags.type, true, pool);
+      race.llama_model = theirs->path().string();
+    }
+    ours = std::make_unique<TemporaryModel>(shape, flags.type, false, pool);
+    model.model = ours->path().string();
+  }
+  // Each alone: llama.cpp first, then the weights are loaded here.
+  const std::vector<LlamaTimes> llama = RunLlamaBench(race);
+  const auto engine = model.Load();
+  ours.reset();
+  ProgressBar bar;
+  engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
+  PrintRace(*engine, race, llama, flags.json);
+}
 
 void Run(const Flags& flags) {
+  if (flags.race.on) return RunRace(flags);
+  const std::vector<CacheSpec> specs = CheckCaches(ParseCacheList(flags.caches));
+  if (specs.empty()) throw Error("--caches names no cache");
   std::vector<KernelResult> kernels;
   std::vector<CacheResult> caches;
   double peak = 0.0, bandwidth = 0.0;
@@ -330,7 +345,8 @@ void Run(const Flags& flags) {
     ModelFlags model = flags.model;
     if (!flags.shape.empty()) {
       ThreadPool pool(flags.model.threads);
-      temporary = std::make_unique<TemporaryModel>(flags, pool);
+      temporary = std::make_unique<TemporaryModel>(NamedShape(flags.shape, flags.layers),
+                                                   flags.type, false, pool);
       model.model = temporary->path().string();
     }
     const auto engine = model.Load();
@@ -339,7 +355,7 @@ void Run(const Flags& flags) {
     engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
     peak = MeasureFmaPeakGflops(engine->pool());
     bandwidth = MeasureReadBandwidth(engine->pool());
-    for (const CacheSpec& spec : ParseCacheList(flags.caches)) {
+    for (const CacheSpec& spec : specs) {
       caches.push_back(MeasureCache(*engine, spec, flags));
     }
     peak = std::max(peak, MeasureFmaPeakGflops(engine->pool()));
@@ -356,30 +372,48 @@ void Run(const Flags& flags) {
 void AddBench(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   Command command = line.Add("bench", "Measure steps, phases and kernels");
-  command.Add("--kernels", flags->kernels,
-              "Rate of each kernel beside the FMA peak and the read bandwidth");
-  command.Add("--shape", flags->shape,
-              "Random weights in a published shape (as for synth) instead of a model");
-  command.Add("--layers", flags->layers, "Layers of the shape (default 4)").Positive();
-  command.Add("--type", flags->type, "Type of the shape's matrices (default Q4_0)");
-  command.Add("--caches", flags->caches,
-              "Caches to measure, with options as spa:rank=64:scope=all (default none,spa)");
-  command.Add("--prompt-tokens", flags->prompt, "Prompt tokens (default 256)").Between(1, 1 << 20);
+  const Flag kernels =
+      command.Add("--kernels", flags->kernels,
+                  "Rate of each kernel beside the FMA peak and the read bandwidth");
+  const Flag model = flags->model.Add(command).Without(kernels);
+  const Flag shape =
+      command
+          .Add("--shape", flags->shape,
+               "Random weights in a published shape (as for synth) instead of a model")
+          .Without(kernels)
+          .Without(model);
+  command.Add("--layers", flags->layers, "Layers of the shape (default 4)").Positive().With(shape);
+  command.Add("--type", flags->type, "Type of the shape's matrices (default Q4_0)").With(shape);
+  command
+      .Add("--caches", flags->caches,
+           "Caches to measure, with options as spa:rank=64:scope=all (default none,spa)")
+      .Without(kernels);
+  command.Add("--prompt-tokens", flags->prompt, "Prompt tokens (default 256)")
+      .Between(1, 1 << 20)
+      .Without(kernels);
   command.Add("-n,--gen-length", flags->gen, "Tokens of the canvas (default 256)")
-      .Between(1, 1 << 20);
-  command.Add("--block-length", flags->block, "Block length (default 32)").Between(1, 1 << 20);
+      .Between(1, 1 << 20)
+      .Without(kernels);
+  command.Add("--block-length", flags->block, "Block length (default 32)")
+      .Between(1, 1 << 20)
+      .Without(kernels);
   command.Add("--steps", flags->steps, "Steps measured after the first (default 8)")
-      .Between(1, 1 << 20);
+      .Between(1, 1 << 20)
+      .Without(kernels);
   command.Add("--repeat", flags->repeat, "Runs; the best counts (default 3)").Between(1, 1000);
-  command.Add("--warm", flags->warm,
-              "Start from the states of an earlier request with the same prompt (spa)");
+  command
+      .Add("--warm", flags->warm,
+           "Start from the states of an earlier request with the same prompt (spa)")
+      .Without(kernels);
   command.Add("--json", flags->json, "Print one JSON object");
-  flags->model.Add(command);
+  flags->race.Add(command);
   command.Footer(
       "Examples:\n"
       "  spa bench --kernels\n"
       "  spa bench --shape llada-8b --layers 4 --prompt-tokens 256 --gen-length 256 --caches "
-      "none,spa");
+      "none,spa\n"
+      "  spa bench --race --shape llada-8b --layers 32 --llama-bench "
+      "~/llama.cpp/build/bin/llama-bench");
   command.Action([flags] { Run(*flags); });
 }
 

@@ -3,14 +3,16 @@
 
 #include <atomic>
 #include <csignal>
-#include <fstream>
 #include <functional>
 
+#include "base/atomic_file.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/line_reader.h"
 #include "cli/watch.h"
+#include "engine/known_questions.h"
 #include "engine/runner.h"
 
 namespace spa::cli {
@@ -46,8 +48,13 @@ class Chat {
     action.sa_handler = OnInterrupt;
     sigaction(SIGINT, &action, nullptr);
     if (reader_.interactive()) {
-      fmt::print("{}Cache {}. /help lists commands, Ctrl-D ends.{}\n", style_.dim,
-                 cache_->description, style_.reset);
+      fmt::print("{}Cache {}. /help lists commands, Ctrl-D ends.{}{}{}\n", style_.dim,
+                 cache_->description,
+                 engine_.config().single_turn
+                     ? "\nThis model answers one question at a time: each is sent alone."
+                     : "",
+                 engine_.config().knows.empty() ? "" : "\nIt knows " + engine_.config().knows,
+                 style_.reset);
     }
     const std::string prompt = reader_.interactive() ? "> " : "";
     size_t failed = 0;
@@ -126,37 +133,55 @@ class Chat {
 
   std::string Answer() {
     Prompt prompt{.messages = turns_, .text = {}};
+    if (engine_.config().single_turn) prompt.messages = {turns_.back()};
+    CheckKnown(engine_, prompt.messages);
     if (!system_.empty()) prompt.messages.insert(prompt.messages.begin(), {"system", system_});
     const DecodeOptions options = choices_.Resolve(engine_);
     std::vector<TokenId> ids = engine_.Encode(prompt);
     if (ids.size() + options.gen_length > engine_.config().context_length) {
       throw Error(
-          "the conversation has {} tokens and the answer {}, but the model's context is {}: "
+          "the conversation has {} and the answer {}, but the model's context is {}: "
           "/new starts over, /undo takes the last question back",
-          ids.size(), options.gen_length, engine_.config().context_length);
+          Counted(ids.size(), "token"), options.gen_length, engine_.config().context_length);
     }
     Watch watch;
+    StepClock steps(options.steps);
+    engine_.transformer().set_on_layer([&](size_t done, size_t layers) {
+      steps.LayerDone(done, layers);
+      if (reader_.interactive() && !steps.quick()) watch.DrawStatus(steps.Describe());
+    });
     std::unique_ptr<Generation> generation;
     try {
-      generation =
-          RunAlone(engine_, {std::move(ids), options, cache_, warm_ ? last_.get() : nullptr},
-                   [&](Generation& running) {
-                     if (reader_.interactive()) watch.Show(engine_, running.decoder());
-                     if (interrupted) throw Stopped{};
-                   });
+      generation = RunAlone(engine_,
+                            {.prompt = std::move(ids),
+                             .decode = options,
+                             .cache = cache_,
+                             .warm_from = warm_ ? last_.get() : nullptr,
+                             .prefixes = warm_ ? nullptr : &prefixes_},
+                            [&](Generation& running) {
+                              if (reader_.interactive()) watch.Show(engine_, running.decoder());
+                              if (interrupted) throw Stopped{};
+                            });
     } catch (const Stopped&) {
+      engine_.transformer().set_on_layer({});
       watch.Finish();
       throw Error("stopped");
     }
+    engine_.transformer().set_on_layer({});
     watch.Finish();
-    last_ = std::move(generation);
-    const std::string text = AnswerText(engine_, last_->decoder());
+    const std::string text = AnswerText(engine_, generation->decoder());
     PrintLine(text);
     if (reader_.interactive()) {
-      const GenerationStats stats = last_->Stats();
-      fmt::print("{}{:.1f} tokens/s · {} steps · {:.0f}% of rows{}{}\n", style_.dim,
-                 stats.tokens_per_second(), stats.steps, 100.0 * stats.rows_fraction(),
+      const GenerationStats stats = generation->Stats();
+      fmt::print("{}{:.1f} tokens/s · {} · {:.0f}% of rows{}{}\n", style_.dim,
+                 stats.tokens_per_second(), Counted(stats.steps, "step"),
+                 100.0 * stats.rows_fraction(),
                  stats.ended ? "" : " · cut off: /set gen-length gives more room", style_.reset);
+    }
+    if (warm_) {
+      last_ = std::move(generation);
+    } else {
+      prefixes_.Keep(std::move(generation), engine_.pool());
     }
     return text;
   }
@@ -205,10 +230,14 @@ class Chat {
   }
 
   void Save(const std::string& path) {
-    std::ofstream out(path);
-    for (const ChatMessage& turn : turns_) out << turn.role << ": " << turn.content << "\n\n";
-    out.flush();
-    if (path.empty() || !out) throw Error("cannot write '{}'", path);
+    if (path.empty()) throw Error("/save needs the name of a file");
+    std::string text;
+    for (const ChatMessage& turn : turns_) {
+      text += fmt::format("{}: {}\n\n", turn.role, turn.content);
+    }
+    AtomicFile out(path);
+    out.Write(text.data(), text.size());
+    out.Commit();
   }
 
   Engine& engine_;
@@ -217,7 +246,8 @@ class Chat {
   bool warm_;
   SharedCache cache_;
   std::vector<ChatMessage> turns_;
-  std::unique_ptr<Generation> last_;  // what the next answer starts warm from
+  std::unique_ptr<Generation> last_;       // what the next answer starts warm from
+  PrefixStore prefixes_{size_t{1} << 30};  // what it need not compute again
   LineReader reader_;
   Style style_{StdoutIsTerminal()};
   bool done_ = false;
@@ -241,6 +271,8 @@ void AddChat(CommandLine& line) {
       "  spa chat -m LLaDA-8B-Instruct-Q4_0.gguf -n 256 --threshold 0.9\n"
       "  echo 'not ( True ) is' | spa chat");
   command.Action([flags] {
+    flags->decode.Choices();
+    flags->cache.Check();
     const auto engine = flags->model.Load();
     Chat(*engine, *flags).Run();
   });

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/atomic_file.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -103,9 +104,6 @@ nlohmann::ordered_json ToJson(const CompareRow& row) {
 }
 
 void Run(const Flags& flags) {
-  if (!flags.data.empty() && !flags.prompts.empty()) {
-    throw Error("give either --data or --prompts");
-  }
   if (flags.parallel && (flags.decode.has("threshold") || flags.decode.has("factor"))) {
     throw Error(
         "--parallel adds rows with a threshold of its own: leave out --threshold, --factor");
@@ -114,7 +112,8 @@ void Run(const Flags& flags) {
   options.task = flags.fields;
   options.task.kind = ParseTaskKind(flags.task);
   const std::vector<Question> questions = ReadAll(flags, options.task);
-  const std::vector<CacheSpec> chosen = ParseCacheList(flags.caches);
+  const std::vector<CacheSpec> chosen = CheckCaches(ParseCacheList(flags.caches));
+  flags.decode.Choices();
   if (flags.ablation && chosen.size() > 1) {
     throw Error("--ablation varies one setting of spa: give one cache, e.g. --caches spa:rank=16");
   }
@@ -166,8 +165,9 @@ void Run(const Flags& flags) {
   table[0].push_back("memory");
   for (const CompareRow& row : rows) table.push_back(TableRow(row));
   std::string text = flags.markdown ? Markdown(table) + "\n" : FormatTable(table);
-  text += fmt::format("{} prompts, canvas {}, batch {}, {} threads{}", questions.size(),
-                      options.decode.gen_length, options.batch, engine->pool().num_threads(),
+  text += fmt::format("{}, canvas {}, batch {}, {}{}", Counted(questions.size(), "prompt"),
+                      options.decode.gen_length, options.batch,
+                      Counted(engine->pool().num_threads(), "thread"),
                       flags.report.empty() ? "" : ", report in " + flags.report);
   PrintLine(text);
 }
@@ -184,20 +184,24 @@ void AddCompare(CommandLine& line) {
            fmt::format("Caches, with options as NAME:key=value (default: all): {}",
                        fmt::join(names, ", ")))
       .Type("A,B,...");
-  command
-      .Add("--data", flags->data,
-           "Files with questions and answers (default: a few built-in questions)")
-      .ExistingFile()
-      .Type("FILE...");
+  const Flag data = command
+                        .Add("--data", flags->data,
+                             "Files with questions and answers (default: a few built-in questions)")
+                        .ExistingFile()
+                        .Type("FILE...");
   command.Add("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
+      .With(data)
       .Type("NAME");
   command
       .Add("--extract", flags->fields.extract,
            "Regular expression that finds the answer (see spa eval)")
       .Type("REGEX");
   command.Add("--prompts", flags->prompts, "File with a prompt per line, without answers")
+      .Without(data)
       .Type("FILE");
-  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 20)").Type("N");
+  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 20)")
+      .With(data)
+      .Type("N");
   command.Add("--batch", flags->batch, "Prompts decoded together (default 1)")
       .Between(1, 1024)
       .Type("N");

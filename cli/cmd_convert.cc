@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -43,14 +44,22 @@ void ReportWritten(const std::string& path) {
 
 void Write(const Flags& flags) {
   ProgressBar bar;
-  ThreadPool pool(flags.threads);
-  const ModelFile model = ModelFile::Open(flags.in);
   WriteOptions options;
   if (!flags.type.empty()) options.dtype = TypeFromName(flags.type);
+  ThreadPool pool(flags.threads);
+  const ModelFile model = ModelFile::Open(flags.in);
   options.progress = [&](std::string_view what, double share) { bar.Show(what, share); };
-  WriteModel(model, flags.out, options, pool);
+  const std::vector<OtherType> others = WriteModel(model, flags.out, options, pool);
   bar.Clear();
   ReportWritten(flags.out);
+  if (others.empty()) return;
+  std::map<std::string_view, size_t> counts;
+  for (const OtherType& other : others) ++counts[Info(other.dtype).name];
+  for (const auto& [type, count] : counts) {
+    PrintStderr("{} in {}, because {}'s blocks of {} do not divide their rows\n",
+                count == 1 ? "1 matrix is" : fmt::format("{} matrices are", count), type,
+                flags.type, Info(*options.dtype).block_size);
+  }
 }
 
 void Synthesize(const Flags& flags) {

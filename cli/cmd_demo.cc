@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
-#include <thread>
 
 #include "base/error.h"
 #include "cli/canvas.h"
@@ -12,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/line_reader.h"
 #include "cli/watch.h"
+#include "engine/known_questions.h"
 #include "engine/runner.h"
 #include "lab/questions.h"
 
@@ -22,7 +22,7 @@ struct Flags {
   ModelFlags model;
   DecodeFlags decode;
   std::string question, caches = "none,spa";
-  double pause_ms = 30.0;
+  double pause_ms = 60.0;
 };
 
 // One cache's answer.
@@ -114,25 +114,29 @@ void PrintSummary(const Engine& engine, const Sides& sides) {
 }
 
 void Run(const Flags& flags) {
+  flags.decode.Choices();
+  const std::vector<CacheSpec> caches = CheckCaches(ParseCacheList(flags.caches));
+  if (caches.empty()) throw Error("--caches names no cache");
   const std::string question = AskQuestion(flags);
   const auto engine = flags.model.Load();
   const DecodeOptions options = flags.decode.Resolve(*engine);
   Prompt prompt;
   prompt.messages.push_back({"user", question});
+  CheckKnown(*engine, prompt.messages);
   const std::vector<TokenId> ids = engine->Encode(prompt);
   Sides sides;
-  for (const CacheSpec& spec : ParseCacheList(flags.caches)) {
+  for (const CacheSpec& spec : caches) {
     const SharedCache cache = engine->PrepareCache(spec);
     // Untimed: the first step allocates, which is not what the caches differ in.
     Side(*engine, {ids, options, cache}).runner.Step();
     sides.push_back(std::make_unique<Side>(*engine, GenerationRequest{ids, options, cache}));
   }
-  if (sides.empty()) throw Error("--caches names no cache");
   fmt::print("Question: {}\n\n", question);
   std::fflush(stdout);
   const bool live = StderrIsTerminal();
   const Style style(live);
   Watch watch;
+  Pace pace{std::chrono::milliseconds(static_cast<int64_t>(flags.pause_ms))};
   // In turn, step by step, so that all resolve at once on the screen; each is timed by itself.
   for (bool running = true; running;) {
     running = false;
@@ -143,7 +147,7 @@ void Run(const Flags& flags) {
     }
     if (!live || !running) continue;
     watch.Draw(Columns(*engine, sides, style));
-    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(flags.pause_ms));
+    pace.Wait();
   }
   if (live) {
     PrintStderr("\n");
@@ -164,7 +168,7 @@ void AddDemo(CommandLine& line) {
   command.Add("--caches", flags->caches, "What to compare (default none,spa)").Type("LIST");
   command
       .Add("--pause", flags->pause_ms,
-           "Milliseconds between steps, so that eyes can follow (default 30)")
+           "Least milliseconds per step, so that eyes can follow; Enter skips (default 60)")
       .Between(0.0, 1e4)
       .Type("MS");
   flags->model.Add(command);

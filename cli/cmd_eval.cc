@@ -134,6 +134,8 @@ void Run(const Flags& flags) {
   options.raw = flags.raw;
   options.kv = flags.model.kv;
   options.samples = flags.samples;
+  flags.decode.Choices();
+  flags.cache.Check();
   const auto engine = flags.model.Load();
   options.cache = flags.cache.Spec(*engine);
   options.decode = flags.decode.Resolve(*engine);

@@ -2,13 +2,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/watch.h"
 #include "engine/infill.h"
+#include "engine/known_questions.h"
 #include "engine/memory.h"
 #include "engine/runner.h"
 
@@ -23,10 +26,12 @@ struct Flags {
   std::string template_text, template_file;
   std::optional<std::string> prefix, suffix;
   bool raw = false, watch = false, json = false;
+  double pause_ms = 60.0;
 
   bool infills() const {
     return !template_text.empty() || !template_file.empty() || prefix || suffix;
   }
+  bool asks() const { return !prompt.empty() || !file.empty() || !ids_file.empty(); }
 };
 
 // The text with gaps: a template, or what comes before and after one gap of --gen-length tokens.
@@ -35,8 +40,7 @@ std::vector<TemplatePart> Parts(const Flags& flags) {
   if (!flags.template_text.empty()) return ParseTemplate(flags.template_text);
   size_t gap = kUsualGap;
   if (const auto& given = flags.decode.given.at("gen-length")) {
-    const auto text = "{{mask:" + *given + "}}";
-    gap = ParseTemplate(text).front().gap;
+    gap = ParseTemplate("{{mask:" + *given + "}}").front().gap;
   }
   std::vector<TemplatePart> parts = {{flags.prefix.value_or(""), 0}, {{}, gap}};
   parts.push_back({flags.suffix.value_or(""), 0});
@@ -59,8 +63,7 @@ std::string Filled(const Engine& engine, const Infill& infill, const Decoder& de
   return text + infill.after;
 }
 
-std::vector<TokenId> PromptIds(const Flags& flags, const Engine& engine) {
-  if (!flags.ids_file.empty()) return ReadIds(flags.ids_file);
+std::string Question(const Flags& flags) {
   std::string text = flags.prompt;
   if (text.empty()) {
     if (flags.file.empty() && isatty(STDIN_FILENO) != 0) {
@@ -69,10 +72,15 @@ std::vector<TokenId> PromptIds(const Flags& flags, const Engine& engine) {
     text = ReadText(flags.file.empty() ? "-" : flags.file);
   }
   if (text.empty()) throw Error("the prompt is empty: give one with -p TEXT, -f FILE or on stdin");
+  return text;
+}
+
+std::vector<TokenId> PromptIds(const Flags& flags, const std::string& text, const Engine& engine) {
   if (flags.raw) return engine.Encode({.messages = {}, .text = text});
   Prompt prompt;
   if (!flags.system.empty()) prompt.messages.push_back({"system", flags.system});
   prompt.messages.push_back({"user", text});
+  CheckKnown(engine, prompt.messages);
   return engine.Encode(prompt);
 }
 
@@ -105,14 +113,24 @@ void PrintJson(const Engine& engine, const Generation& generation, const Infill*
 }
 
 void Run(const Flags& flags) {
+  // What can be wrong without a model is said before one is loaded.
+  flags.decode.Choices();
+  flags.cache.Check();
   const std::vector<TemplatePart> parts =
       flags.infills() ? Parts(flags) : std::vector<TemplatePart>();
+  std::vector<TokenId> prompt;
+  std::string question;
+  if (!flags.ids_file.empty()) {
+    prompt = ReadIds(flags.ids_file);
+  } else if (!flags.infills() || flags.asks()) {
+    question = Question(flags);
+  }
   const auto engine = flags.model.Load();
+  if (!question.empty()) prompt = PromptIds(flags, question, *engine);
   std::optional<Infill> infill;
   if (flags.infills()) {
-    const bool asked = !flags.prompt.empty() || !flags.file.empty() || !flags.ids_file.empty();
-    infill =
-        EncodeInfill(*engine, parts, asked ? PromptIds(flags, *engine) : std::vector<TokenId>());
+    infill = EncodeInfill(*engine, parts, prompt);
+    prompt = infill->prompt;
   }
   const DecodeOptions options = infill
                                     ? ResolveInfill(*engine, flags.decode.Choices(), infill->given)
@@ -122,20 +140,37 @@ void Run(const Flags& flags) {
   engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
   const SharedCache prepared = engine->PrepareCache(cache);
   bar.Clear();
-  const std::vector<TokenId> prompt = infill ? infill->prompt : PromptIds(flags, *engine);
   const Given given = infill ? infill->given : Given();
   CheckMemory(*engine, prompt.size() + given.suffix.size(), options, *prepared, AvailableMemory());
   Watch watch;
-  const GenerationRequest request{
-      .prompt = prompt, .decode = options, .cache = prepared, .warm_from = nullptr, .given = given};
-  const auto generation = RunAlone(*engine, request, [&](Generation& running) {
+  Pace pace{std::chrono::milliseconds(static_cast<int64_t>(flags.watch ? flags.pause_ms : 0))};
+  StepClock steps(options.steps);
+  engine->transformer().set_on_layer([&](size_t done, size_t layers) {
+    steps.LayerDone(done, layers);
+    if (steps.quick()) return;  // the steps themselves are news enough
     if (flags.watch) {
-      watch.Show(*engine, running.decoder());
+      watch.DrawStatus(steps.Describe());
     } else if (!flags.json) {
-      bar.Show("decoding",
-               static_cast<double>(running.decoder().steps()) / static_cast<double>(options.steps));
+      bar.Show(steps.Describe(), steps.share());
     }
   });
+  const auto generation = RunAlone(*engine,
+                                   {.prompt = prompt,
+                                    .decode = options,
+                                    .cache = prepared,
+                                    .warm_from = nullptr,
+                                    .prefixes = nullptr,
+                                    .given = given},
+                                   [&](Generation& running) {
+                                     steps.StepDone(running.decoder().steps());
+                                     if (flags.watch) {
+                                       watch.Show(*engine, running.decoder(), steps.Describe());
+                                       pace.Wait();
+                                     } else if (!flags.json) {
+                                       bar.Show(steps.Describe(), steps.share());
+                                     }
+                                   });
+  engine->transformer().set_on_layer({});
   bar.Clear();
   watch.Finish();
   if (flags.json) {
@@ -144,13 +179,13 @@ void Run(const Flags& flags) {
   }
   PrintLine(infill ? Filled(*engine, *infill, generation->decoder(), StdoutIsTerminal())
                    : AnswerText(*engine, generation->decoder()));
-  const GenerationStats stats = generation->Stats();
+  GenerationStats stats = generation->Stats();
+  if (flags.watch) stats.seconds = stats.engine_seconds;  // without the time for the eyes
   const Style style(StderrIsTerminal());
-  PrintStderr(
-      "{}{} tokens in {:.2f} s ({:.1f} tokens/s) · {} steps · {:.1f}% of rows computed · "
-      "cache {}{}\n",
-      style.dim, stats.generated_tokens, stats.seconds, stats.tokens_per_second(), stats.steps,
-      100.0 * stats.rows_fraction(), stats.cache, style.reset);
+  PrintStderr("{}{} in {:.2f} s ({:.1f} tokens/s) · {} · {:.1f}% of rows computed · cache {}{}\n",
+              style.dim, Counted(stats.generated_tokens, "token"), stats.seconds,
+              stats.tokens_per_second(), Counted(stats.steps, "step"),
+              100.0 * stats.rows_fraction(), stats.cache, style.reset);
 }
 
 }  // namespace
@@ -163,12 +198,16 @@ void AddGenerate(CommandLine& line) {
                   .ExistingFile()
                   .Without(prompt)
                   .Type("FILE");
-  command.Add("--system", flags->system, "System message").Type("TEXT");
-  command.Add("--raw", flags->raw, "Use the prompt as it is, without the chat template");
+  const Flag system = command.Add("--system", flags->system, "System message").Type("TEXT");
+  const Flag raw =
+      command.Add("--raw", flags->raw, "Use the prompt as it is, without the chat template")
+          .Without(system);
   command.Add("--ids", flags->ids_file, "Read the prompt as whitespace-separated token ids")
       .ExistingFile()
       .Without(prompt)
       .Without(file)
+      .Without(system)
+      .Without(raw)
       .Type("FILE");
   Flag text =
       command
@@ -191,7 +230,14 @@ void AddGenerate(CommandLine& line) {
       .Without(text)
       .Without(text_file)
       .Type("TEXT");
-  command.Add("--watch", flags->watch, "Show the answer resolving");
+  const Flag watch =
+      command.Add("--watch", flags->watch, "Show the answer resolving; Enter skips to its end");
+  command
+      .Add("--pause", flags->pause_ms,
+           "With --watch: least milliseconds per step, so that eyes can follow (default 60)")
+      .Between(0.0, 1e4)
+      .With(watch)
+      .Type("MS");
   command.Add("--json", flags->json, "Print one JSON object");
   flags->model.Add(command);
   flags->decode.Add(command);

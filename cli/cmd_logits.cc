@@ -39,8 +39,8 @@ AttentionPattern Attention(const Flags& flags, const ModelConfig& config) {
 
 void Run(const Flags& flags) {
   const std::vector<TokenId> ids = ReadIds(flags.ids_file);
-  const auto engine = flags.model.Load();
   AtomicFile file(flags.out);
+  const auto engine = flags.model.Load();
   Mat<float> logits(ids.size(), engine->config().vocab_rows);
   engine->DenseLogits(
       ids,

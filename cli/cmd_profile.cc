@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/atomic_file.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -45,8 +46,12 @@ std::vector<std::vector<TokenId>> Prompts(const Flags& flags, const Engine& engi
 }
 
 void Run(const Flags& flags) {
-  const auto engine = flags.model.Load();
   // Opened first: a bad path should fail before the run, not after it.
+  std::optional<AtomicFile> report;
+  if (!flags.report.empty()) report.emplace(flags.report);
+  flags.decode.Choices();
+  ParseTaskKind(flags.task);
+  const auto engine = flags.model.Load();
   std::filesystem::path out = flags.out;
   if (out.empty()) {
     out = ProfilePath(engine->file());
@@ -55,8 +60,6 @@ void Run(const Flags& flags) {
     std::filesystem::create_directories(out.parent_path(), ignored);
   }
   AtomicFile file(out);
-  std::optional<AtomicFile> report;
-  if (!flags.report.empty()) report.emplace(flags.report);
   ProfileOptions options;
   options.tau = flags.tau;
   options.scope_all = flags.scope == "all";
@@ -96,12 +99,12 @@ void Run(const Flags& flags) {
     row.push_back(fmt::format("{:.1f}%", 100.0 * bell[layer]));
   }
   PrintLine(fmt::format(
-      "{}rows with similarity below {} to the step before, {} prompts, {} steps\n"
+      "{}rows with similarity below {} to the step before, {}, {}\n"
       "l_p = {:.2f}, rho_p = {:.3f}, rho_1 = {:.3f}, rho_L = {:.3f}, mean {:.3f} "
       "(fit error {:.3f}; the published budget has mean {:.3f}), stored in {}{}{}",
-      FormatTable(table), profile.tau, profile.num_prompts, profile.num_steps,
-      profile.budget.peak_layer, profile.budget.peak_ratio, profile.budget.first_ratio,
-      profile.budget.last_ratio, MeanRatio(bell), profile.fit_error,
+      FormatTable(table), profile.tau, Counted(profile.num_prompts, "prompt"),
+      Counted(profile.num_steps, "step"), profile.budget.peak_layer, profile.budget.peak_ratio,
+      profile.budget.first_ratio, profile.budget.last_ratio, MeanRatio(bell), profile.fit_error,
       MeanRatio(BudgetRatios(PublishedBudget(engine->config()), bell.size())), out.string(),
       flags.out.empty()
           ? "\n--cache spa follows it from now on; with --cache-opt profile=off it does not"
@@ -114,12 +117,16 @@ void Run(const Flags& flags) {
 void AddProfile(CommandLine& line) {
   auto flags = std::make_shared<Flags>();
   Command command = line.Add("profile", "Measure drift per layer and fit SPA-Cache's budget to it");
-  command.Add("--data", flags->data, "Files with questions (default: a few built-in ones)")
-      .ExistingFile()
-      .Type("FILE...");
+  const Flag data =
+      command.Add("--data", flags->data, "Files with questions (default: a few built-in ones)")
+          .ExistingFile()
+          .Type("FILE...");
   command.Add("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
+      .With(data)
       .Type("NAME");
-  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 10)").Type("N");
+  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 10)")
+      .With(data)
+      .Type("N");
   command.Add("--tau", flags->tau, "A row below this similarity has drifted (default 0.95)")
       .Between(0.0, 1.0)
       .Type("S");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -13,7 +14,8 @@ namespace {
 
 struct Flags {
   std::string model, out;
-  size_t threads = 0, rank = 0;
+  size_t threads = 0;
+  std::optional<size_t> rank;
   bool json = false;
 };
 
@@ -23,7 +25,7 @@ void Run(const Flags& flags) {
                              ? ModelFile::FromMemory(EmbeddedModel(), "the embedded model")
                              : ModelFile::Open(flags.model);
   const size_t width = MaxProxyRank(file.config());
-  const size_t rank = flags.rank > 0 ? flags.rank : DefaultProxyRank(file.config());
+  const size_t rank = flags.rank.value_or(DefaultProxyRank(file.config()));
   if (rank > width) throw Error("rank {} is above the width of the values, {}", rank, width);
   ProgressBar bar;
   const auto progress = [&](double share) { bar.Show("singular proxies", share); };
@@ -34,8 +36,14 @@ void Run(const Flags& flags) {
     SaveProxies(proxies, file, flags.out);
     stored = flags.out;
   } else {
-    proxies = LoadOrComputeProxies(file, rank, pool, progress);
+    std::string not_stored;
+    proxies = LoadOrComputeProxies(file, rank, pool, progress, &not_stored);
     if (!file.path().empty()) stored = ProxyPath(file, rank).string();
+    if (!not_stored.empty()) {
+      throw Error(
+          "the proxies were computed but not stored ({}): free the place, or give --out FILE",
+          not_stored);
+    }
   }
   bar.Clear();
   if (flags.json) {
@@ -71,7 +79,9 @@ void AddProxy(CommandLine& line) {
       .Add("-m,--model", flags->model,
            "GGUF file or Hugging Face folder (default: the embedded model)")
       .Type("PATH");
-  command.Add("-r,--rank", flags->rank, "Rank (default: LLaDA 128, Dream 32)").Type("N");
+  command.Add("-r,--rank", flags->rank, "Rank (default: LLaDA 128, Dream 32)")
+      .Between(1, 1 << 20)
+      .Type("N");
   command.Add("--out", flags->out, "Store them here instead of in the user's cache folder")
       .Type("FILE");
   command.Add("-t,--threads", flags->threads, "Threads to use (default: one per core)")

@@ -24,7 +24,7 @@ struct Flags {
   ModelFlags model;
   CacheFlags cache;
   ServerOptions server;
-  std::string key, key_file, memory;
+  std::string key, key_file, memory, prefix_memory;
   double grace = 10.0;
   double request_time = 0.0;
   bool no_key = false, quiet = false;
@@ -74,9 +74,19 @@ size_t MemoryForRequests(const Flags& flags) {
   return all - used;
 }
 
+// For what is kept of requests that have ended.
+size_t PrefixMemory(const Flags& flags) {
+  constexpr size_t kStandard = size_t{1} << 30;
+  if (flags.prefix_memory.empty()) return kStandard;
+  return flags.prefix_memory == "0" ? 0 : ParseBytes(flags.prefix_memory);
+}
+
 void Run(Flags flags) {
   ServerOptions& options = flags.server;
-  if (!flags.memory.empty()) ParseBytes(flags.memory);  // wrong before the model is loaded
+  // Wrong before the model is loaded.
+  if (!flags.memory.empty()) ParseBytes(flags.memory);
+  const size_t prefix_memory = PrefixMemory(flags);
+  flags.cache.Check();
   options.api_keys = ReadKeys(flags);
   if (!IsLoopback(options.host) && options.api_keys.empty() && !flags.no_key) {
     throw Error("{} can be reached by others: set --api-key, or --no-key to serve everybody",
@@ -118,6 +128,7 @@ void Run(Flags flags) {
     engine->set_progress({});
   }
   options.scheduler.memory = MemoryForRequests(flags);
+  options.scheduler.prefix_memory = prefix_memory;
   Server server(*engine, options, cache);
   const bool v6 = options.host.find(':') != std::string::npos;
   PrintLine(fmt::format("{} on http://{}:{}  (page: /, API: /v1, cache: {}; Ctrl-C ends)",
@@ -163,6 +174,11 @@ void AddServe(CommandLine& line) {
       .Add("--memory", flags->memory,
            "Memory the server may take, the model included: 2G (default: what is left)")
       .Type("BYTES");
+  command
+      .Add("--prefix-memory", flags->prefix_memory,
+           "Of that, for keys and values of prompts and answers that later requests may begin "
+           "with; models with block attention, 0: none (default 1G)")
+      .Type("BYTES");
   command.Add("--lenient", server.limits.lenient,
               "Ignore unknown fields of requests, and name them in a header");
   command
@@ -175,11 +191,15 @@ void AddServe(CommandLine& line) {
            "Seconds running requests get when the server is told to end (default 10)")
       .Between(0.0, 1e5)
       .Type("S");
-  command
-      .Add("--api-key", flags->key, "Key clients must send (also: the environment's SPA_API_KEY)")
-      .Type("KEY");
-  command.Add("--api-key-file", flags->key_file, "File with one key per line").Type("FILE");
-  command.Add("--no-key", flags->no_key, "Listen on a public address without a key");
+  const Flag key = command
+                       .Add("--api-key", flags->key,
+                            "Key clients must send (also: the environment's SPA_API_KEY)")
+                       .Type("KEY");
+  const Flag key_file =
+      command.Add("--api-key-file", flags->key_file, "File with one key per line").Type("FILE");
+  command.Add("--no-key", flags->no_key, "Listen on a public address without a key")
+      .Without(key)
+      .Without(key_file);
   command
       .Add("--cors-origin", server.origins,
            "Web origin that may call the API, may be repeated; * for all")

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/options.h"
 #include "cli/terminal.h"
 
 namespace spa::cli {
@@ -38,6 +39,19 @@ FlagInfo Describe(const CLI::Option& option) {
     info.choices = found->second;
   }
   return info;
+}
+
+// For the first flag that the command does not have: the one it may be a misspelling of.
+std::string Suggestion(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const std::string& argument : command.remaining()) {
+    if (argument.starts_with("--"))
+      return DidYouMean(argument.substr(0, argument.find('=')), names);
+  }
+  return "";
 }
 
 }  // namespace
@@ -76,7 +90,8 @@ Flag& Flag::OneOf(const std::vector<std::string>& values) {
   Choices()[option_] = values;
   option_->check([values](const std::string& text) {
     if (std::ranges::find(values, text) != values.end()) return std::string();
-    return fmt::format("there is no '{}': choose from {}", text, fmt::join(values, ", "));
+    return fmt::format("there is no '{}'{}: choose from {}", text, DidYouMean(text, values),
+                       fmt::join(values, ", "));
   });
   return *this;
 }
@@ -97,6 +112,11 @@ Flag& Flag::ExistingFile() {
 
 Flag& Flag::Without(const Flag& other) {
   option_->excludes(other.option_);
+  return *this;
+}
+
+Flag& Flag::With(const Flag& other) {
+  option_->needs(other.option_);
   return *this;
 }
 
@@ -177,7 +197,10 @@ int CommandLine::Run(int argc, char** argv) {
   const auto named = [&](CLI::App* command) { return command->get_name() == arguments[0]; };
   if (!arguments.empty() && !arguments[0].starts_with("-") &&
       app_->get_subcommands(named).empty()) {
-    PrintStderr("spa: there is no command '{}' (try: spa --help)\n", arguments[0]);
+    std::vector<std::string> names = {"help"};
+    for (const CommandInfo& command : Describe().commands) names.push_back(command.name);
+    PrintStderr("spa: there is no command '{}'{} (try: spa --help)\n", arguments[0],
+                DidYouMean(arguments[0], names));
     return 2;
   }
   std::ranges::reverse(arguments);  // as CLI11 expects them
@@ -187,8 +210,9 @@ int CommandLine::Run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app_->exit(error);  // --help, --version
     const auto commands = app_->get_subcommands();
-    PrintStderr("spa: {} (try: spa {}--help)\n", error.what(),
-                commands.empty() ? "" : commands.front()->get_name() + " ");
+    const CLI::App& command = commands.empty() ? *app_ : *commands.front();
+    PrintStderr("spa: {}{} (try: spa {}--help)\n", error.what(), Suggestion(command),
+                commands.empty() ? "" : command.get_name() + " ");
     return 2;
   }
 }

@@ -48,6 +48,7 @@ class Flag {
   Flag& NotEmpty();
   Flag& ExistingFile();              // or - for stdin
   Flag& Without(const Flag& other);  // not both
+  Flag& With(const Flag& other);     // not without it
 
  private:
   CLI::Option* option_;

@@ -42,18 +42,19 @@ const char* TypeName(const OptionInfo& info) {
 
 }  // namespace
 
-void ModelFlags::Add(Command& command) {
-  command
-      .Add("-m,--model", model,
-           "GGUF file or Hugging Face folder (default: the embedded mini model)")
-      .NotEmpty()
-      .Type("PATH");
+Flag ModelFlags::Add(Command& command) {
+  const Flag added = command
+                         .Add("-m,--model", model,
+                              "GGUF file or Hugging Face folder (default: the embedded mini model)")
+                         .NotEmpty()
+                         .Type("PATH");
   command.Add("-t,--threads", threads, "Threads to use (default: one per core)")
       .Between(1, 1024)
       .Type("N");
-  command.Add("--kv", kv, "Type of cached keys and values: f32, f16, bf16")
+  command.Add("--kv", kv, "Type of kept keys, values and updates: f32, f16, bf16 (default f16)")
       .OneOf(Keys(kKvTypes))
       .Type("TYPE");
+  return added;
 }
 
 std::unique_ptr<Engine> ModelFlags::Load() const {
@@ -105,6 +106,17 @@ void CacheFlags::Add(Command& command) {
   command.Add("--cache-opt", options, "Option of the cache, key=value; may be repeated")
       .Type("K=V")
       .Group("Cache");
+}
+
+void CacheFlags::Check() const {
+  CacheSpec spec{.name = name.value_or(""), .options = {}};
+  for (const std::string& option : options) AddOption(spec, option);
+  if (name) CheckCaches({spec});
+}
+
+std::vector<CacheSpec> CheckCaches(std::vector<CacheSpec> specs) {
+  for (const CacheSpec& spec : specs) OptionReader(spec, FindCache(spec.name).options);
+  return specs;
 }
 
 CacheSpec CacheFlags::Spec(const Engine& engine) const {

@@ -18,9 +18,9 @@ namespace spa::cli {
 struct ModelFlags {
   std::string model;
   size_t threads = 0;
-  std::string kv = "f32";
+  std::string kv = "f16";
 
-  void Add(Command& command);
+  Flag Add(Command& command);  // returns that of the model
   // Loads the model with a progress bar.
   std::unique_ptr<Engine> Load() const;
 };
@@ -43,8 +43,13 @@ struct CacheFlags {
   std::vector<std::string> options;
 
   void Add(Command& command);
+  // Throws Error for options that the cache named does not take; needs no model.
+  void Check() const;
   CacheSpec Spec(const Engine& engine) const;
 };
+
+// Throws Error for an unknown cache or an option it does not take; needs no model.
+std::vector<CacheSpec> CheckCaches(std::vector<CacheSpec> specs);
 
 // Writes text and a newline to stdout; throws Error when stdout is closed.
 void PrintLine(const std::string& text);

@@ -1,7 +1,9 @@
 // spa: run diffusion language models on a CPU. One binary, a table of subcommands.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <new>
 
@@ -18,10 +20,18 @@ std::string Version() {
                      fmt::join(simd.compiled, " "));
 }
 
+// A mapped file that shrinks loses its pages. There is no way on, but there is a way to say so.
+extern "C" void OnLostPage(int) {
+  constexpr char kMessage[] = "spa: a file became shorter while it was in use: start again\n";
+  const ssize_t ignored = write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  _exit(ignored < 0 ? 2 : 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "C.UTF-8");
+  std::signal(SIGBUS, OnLostPage);
   spa::cli::CommandLine line(
       "spa - diffusion language models (LLaDA, Dream) on CPUs, with SPA-Cache", Version(),
       "`spa COMMAND --help` explains a command and gives an example.");

@@ -20,8 +20,10 @@ table='
   build  libedit       libedit-dev          libedit-devel       libedit        libedit
   build  libutf8proc   libutf8proc-dev      utf8proc-devel      libutf8proc    utf8proc
   test   GTest         libgtest-dev         gtest-devel         gtest          googletest
+  test   bwrap         bubblewrap           bubblewrap          bubblewrap     python
   test   python3-venv  python3-venv         python3             python         python
   test   python3-dev   python3-dev          python3-devel       python         python
+  test   curl          curl                 curl                curl           curl
   format clang-format  clang-format-14      clang-tools-extra   clang          clang-format
   lint   clang-tidy    clang-tidy-14        clang-tools-extra   clang          llvm
   fuzz   clang++       clang                clang               clang          llvm
@@ -29,6 +31,8 @@ table='
   web    node          nodejs               nodejs              nodejs         node
   web    npm           npm                  nodejs-npm          npm            node
   web    chromium      chromium             chromium            chromium       chromium
+  site   mkdocs        mkdocs               mkdocs              mkdocs         mkdocs
+  site   material      mkdocs-material      mkdocs-material     mkdocs-material mkdocs-material
 '
 
 # packages COLUMN FIELD VALUE... prints column COLUMN of the rows whose FIELD is one of VALUE.
@@ -63,6 +67,8 @@ if [ "$(id -u)" -ne 0 ] && command -v sudo > /dev/null; then as_root=(sudo); fi
 if command -v apt-get > /dev/null; then
   missing=()
   for package in $(packages 3 1 "$@"); do
+    # Node.js from elsewhere brings npm, and Debian's cannot be installed beside it.
+    if [ "$package" = npm ] && command -v npm > /dev/null; then continue; fi
     status=$(dpkg-query -W -f='${Status}' "$package" 2> /dev/null || true)
     [ "$status" = "install ok installed" ] || missing+=("$package")
   done

@@ -186,7 +186,9 @@ class PythonPolicy : public CachePolicy {
 std::optional<CacheSpec> ProxySpec(const nb::object& policy) {
   const nb::object wanted = policy.attr("proxies");
   if (wanted.is_none()) return {};
-  return ParseCacheSpec(nb::cast<std::string>(wanted));
+  CacheSpec spec = ParseCacheSpec(nb::cast<std::string>(wanted));
+  spec.options["identifier"] = "singular";
+  return spec;
 }
 
 nb::object Proxies(ShownLayer& shown, nb::handle given) {

@@ -40,6 +40,7 @@ void MappedFile::Release(std::span<const std::byte> range) const {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<uintptr_t>(range.data()) + page - 1) / page * page;
   const auto end = reinterpret_cast<uintptr_t>(range.data() + range.size()) / page * page;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a page is found by rounding
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 

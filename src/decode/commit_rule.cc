@@ -74,6 +74,18 @@ std::vector<size_t> CommitEntropyBound(std::span<const Candidate> candidates, do
   return FirstAscending(order, count);
 }
 
+std::vector<size_t> CommitLeastEntropy(std::span<const Candidate> candidates, double bound) {
+  std::vector<size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return candidates[i].entropy; });
+  double before = 0.0;
+  size_t count = 0;
+  while (count < order.size() && before <= bound) before += candidates[order[count++]].entropy;
+  order.resize(count);
+  std::ranges::sort(order);
+  return order;
+}
+
 std::vector<size_t> CommitFactor(std::span<const Candidate> candidates, double factor) {
   const std::vector<size_t> order =
       Ranked(candidates.size(), [&](size_t i) { return candidates[i].probability; });

@@ -32,6 +32,10 @@ std::vector<size_t> CommitThreshold(std::span<const Candidate> candidates, doubl
 // to at most `bound`; at least one (EB-Sampler).
 std::vector<size_t> CommitEntropyBound(std::span<const Candidate> candidates, double bound);
 
+// The same, least entropy first: while the entropies before a candidate add up to at most `bound`
+// (DiffusionGemma).
+std::vector<size_t> CommitLeastEntropy(std::span<const Candidate> candidates, double bound);
+
 // The largest n with (n + 1) (1 - n-th highest probability) < factor, at least 1 (Fast-dLLM). The
 // authors' code settles one more when only the last candidate fails; this follows their paper.
 std::vector<size_t> CommitFactor(std::span<const Candidate> candidates, double factor);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "decode/commit_rule.h"
 #include "decode/schedule.h"
+#include "kernels/logit_stats.h"
 
 namespace spa {
 namespace {
@@ -14,6 +15,11 @@ namespace {
 size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
+
+size_t CanvasEnd(size_t prompt_length, const DecodeOptions& options) {
+  const size_t end = prompt_length + options.gen_length;
+  return options.blocks_from_start ? RoundUp(end, options.block_length) : end;
+}
 
 Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
                  const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix,
@@ -25,16 +31,16 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
       ids_(std::move(prompt)) {
   SPA_CHECK(prompt_length_ > 0);
   const size_t block = options_.block_length;
-  canvas_end_ = prompt_length_ + options_.gen_length;
-  std::vector<TokenId>& canvas = given.ids;
-  if (options_.blocks_from_start && canvas.empty()) canvas_end_ = RoundUp(canvas_end_, block);
-  infills_ = !canvas.empty();
-  canvas.resize(canvas_end_ - prompt_length_, vocabulary_.mask_id);
-  ids_.insert(ids_.end(), canvas.begin(), canvas.end());
+  canvas_end_ = given.ids.empty() ? CanvasEnd(prompt_length_, options_)
+                                  : prompt_length_ + options_.gen_length;
+  infills_ = !given.ids.empty();
+  given.ids.resize(canvas_end_ - prompt_length_,
+                   options_.noise ? vocabulary_.fill_id : vocabulary_.mask_id);
+  ids_.insert(ids_.end(), given.ids.begin(), given.ids.end());
   ids_.insert(ids_.end(), suffix.begin(), suffix.end());
   masked_.assign(ids_.size(), 0);
   for (size_t pos = prompt_length_; pos < canvas_end_; ++pos) {
-    if (ids_[pos] != vocabulary_.mask_id) continue;
+    if (infills_ && ids_[pos] != vocabulary_.mask_id) continue;
     masked_[pos] = 1;
     if (gaps_.empty() || gaps_.back().end != pos) gaps_.push_back({pos, pos});
     ++gaps_.back().end;
@@ -70,6 +76,11 @@ void Decoder::StartBlock(BlockRange block) {
   step_ = block_forwards_ = post_steps_ = 0;
   edited_ = false;
   masks_at_block_start_ = MasksIn(block_);
+  for (size_t pos = block_.begin; options_.noise && pos < block_.end; ++pos) {
+    ids_[pos] = Noise(pos);
+  }
+  likeliest_before_.clear();
+  stable_ = 0;
   if (options_.schedule == Schedule::kLinear) {
     counts_ = LinearCounts(masks_at_block_start_, steps_per_block_);
   }
@@ -173,10 +184,10 @@ const StepInput& Decoder::Begin() {
   SPA_CHECK(!done_);
   positions_.clear();
   checked_.clear();
+  const BlockRange part = seeding_ ? block_ : Part();
   if (seeding_) {
     positions_.push_back(static_cast<uint32_t>(block_.end));
   } else {
-    const BlockRange part = Part();
     for (size_t pos = part.begin; pos < part.end; ++pos) {
       if (masked_[pos]) positions_.push_back(static_cast<uint32_t>(pos));
     }
@@ -188,12 +199,15 @@ const StepInput& Decoder::Begin() {
     if (positions_.empty()) ++post_steps_;
   }
   candidates_.assign(positions_.size(), {});
+  if (options_.noise) likeliest_.assign(positions_.size(), 0);
   checked_candidates_.assign(checked_.size(), {});
   input_ = {.ids = ids_,
             .masked = masked_,
             .prompt_length = prompt_length_,
             .block_begin = block_.begin,
             .block_end = block_.end,
+            .part_begin = part.begin,
+            .part_end = part.end,
             .step = forwards_,
             .step_in_block = block_forwards_,
             .shift = shift_,
@@ -221,6 +235,16 @@ void Decoder::Offer(uint32_t row, std::span<float> logits) {
   }
   if (vocabulary_.expand_id >= 0 && !MayExpand()) {
     logits[static_cast<size_t>(vocabulary_.expand_id)] = kNever;
+  }
+  if (options_.noise) {
+    DecodeOptions now = options_;
+    now.draw = Draw::kFiltered;
+    now.temperature = NoiseTemperature();
+    const size_t index = IndexOf(row);
+    candidates_[index] =
+        SampleToken(logits, now, vocabulary_, RandomStream(options_.seed, forwards_, position));
+    likeliest_[index] = static_cast<TokenId>(ComputeLogitStats(logits).argmax);
+    return;
   }
   const Candidate candidate =
       SampleToken(logits, options_, vocabulary_, RandomStream(options_.seed, forwards_, position));
@@ -257,7 +281,52 @@ std::vector<size_t> Decoder::Choose() const {
   return CommitBest(candidates_, QuotaOfStep());
 }
 
+// The second draw of a position's stream; the first is its token.
+TokenId Decoder::Noise(size_t position) const {
+  const double draw = RandomStream(options_.seed, forwards_, position).Uniform(1);
+  return static_cast<TokenId>(draw * static_cast<double>(vocabulary_.num_tokens));
+}
+
+double Decoder::NoiseTemperature() const {
+  const double left =
+      static_cast<double>(steps_per_block_ - step_) / static_cast<double>(steps_per_block_);
+  return options_.temperature + (options_.first_temperature - options_.temperature) * left;
+}
+
+void Decoder::CommitNoise() {
+  double entropy = 0.0;
+  for (const Candidate& candidate : candidates_) {
+    entropy += candidate.entropy / static_cast<double>(candidates_.size());
+  }
+  stable_ = likeliest_ == likeliest_before_ ? stable_ + 1 : 0;
+  const bool done = step_ + 1 >= steps_per_block_ ||
+                    (stable_ >= options_.stable_steps && entropy < options_.stable_entropy);
+  const std::vector<size_t> accepted = CommitLeastEntropy(candidates_, *options_.entropy_bound);
+  std::vector<uint32_t> changed;
+  for (size_t i = 0; i < positions_.size(); ++i) {
+    const uint32_t pos = positions_[i];
+    TokenId token = likeliest_[i];
+    if (!done) {
+      token = std::ranges::binary_search(accepted, i) ? candidates_[i].token : Noise(pos);
+    }
+    // All of a finished block: its rows are computed once more, as text.
+    if (done || token != ids_[pos]) changed.push_back(pos);
+    ids_[pos] = token;
+    masked_[pos] = done ? 0 : 1;
+  }
+  changed_ = RowSet(std::move(changed));
+  likeliest_before_ = likeliest_;
+}
+
 void Decoder::Commit() {
+  if (options_.noise) {
+    CommitNoise();
+    ++forwards_;
+    ++block_forwards_;
+    ++step_;
+    if (options_.stop == Stop::kAnswer && SettledPrefix().ended) return Finish();
+    return Advance();
+  }
   std::vector<uint32_t> changed;
   for (const size_t index : Choose()) {
     const uint32_t pos = positions_[index];

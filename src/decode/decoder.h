@@ -27,6 +27,9 @@ struct GivenCanvas {
   std::vector<uint32_t> spaced;  // places in it whose token must begin with a space
 };
 
+// The position after the canvas: blocks that are counted from the start are whole.
+size_t CanvasEnd(size_t prompt_length, const DecodeOptions& options);
+
 class Decoder {
  public:
   // The prompt has at least one token; options have been validated. A position is predicted by the
@@ -93,6 +96,10 @@ class Decoder {
   bool KnownAhead() const;
   void KeepNextPositions();
   std::vector<size_t> Choose() const;
+  // Decoding from noise.
+  TokenId Noise(size_t position) const;
+  double NoiseTemperature() const;
+  void CommitNoise();
   void Finish();  // fills what is still open
   bool IsStop(TokenId id) const;
   // Length edits, in gap_edits.cc: what was just written at `position` may expand or delete it.
@@ -131,7 +138,9 @@ class Decoder {
   StepInput input_;
   std::vector<uint32_t> positions_;  // wanted positions
   std::vector<Candidate> candidates_;
-  std::vector<uint32_t> checked_;  // settled positions that may be edited
+  std::vector<TokenId> likeliest_, likeliest_before_;  // of noise, at the wanted positions
+  size_t stable_ = 0;                                  // steps that found the same ones
+  std::vector<uint32_t> checked_;                      // settled positions that may be edited
   std::vector<Candidate> checked_candidates_;
   RowSet changed_;
 };

@@ -15,10 +15,13 @@ Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
     attention = {AttentionKind::kBlocks, options.block_length,
                  options.blocks_from_start ? BlockOrigin::kStart : BlockOrigin::kPromptEnd};
   }
+  if (config.attention.kind == AttentionKind::kCausal) attention.kind = AttentionKind::kCausal;
+  if (config.self_conditioning) expected_.Resize(options.block_length, config.model_dim);
   const size_t num_states = options.cfg_scale > 0.0 ? 2 : 1;
   for (size_t i = 0; i < num_states; ++i) {
-    states_.push_back(
-        std::make_unique<SequenceState>(config, decoder_.ids().size(), kv_type, policy()));
+    states_.push_back(std::make_unique<SequenceState>(
+        config, decoder_.ids().size(), SequenceState::PromptRows(config, decoder_.prompt_length()),
+        kv_type, policy()));
     states_.back()->set_attention(attention);
   }
   if (num_states == 2) {
@@ -72,6 +75,9 @@ uint64_t Generation::rows_total() const {
 void Generation::AppendSteps(std::vector<SequenceStep>& batch) {
   const StepInput& input = decoder_.Begin();
   batch.push_back({states_[0].get(), input});
+  if (expected_.rows() > 0 && input.step_in_block > 0) {
+    batch.back().input.expected = expected_.View();
+  }
   if (states_.size() == 2) {
     std::copy(decoder_.ids().begin() + static_cast<ptrdiff_t>(decoder_.prompt_length()),
               decoder_.ids().end(),
@@ -81,9 +87,13 @@ void Generation::AppendSteps(std::vector<SequenceStep>& batch) {
   }
 }
 
-void Generation::Offer(size_t state, uint32_t row, std::span<float> logits) {
+void Generation::Offer(size_t state, uint32_t row, std::span<float> logits,
+                       const Weights& weights) {
   if (states_.size() == 1) {
-    decoder_.Offer(row, logits);
+    decoder_.Offer(row, logits);  // leaves them divided by the temperature
+    if (expected_.rows() > 0) {
+      weights.EmbedMean(logits, expected_.Row(row - decoder_.input().block_begin));
+    }
   } else {
     std::ranges::copy(logits, guided_[state].Row(decoder_.IndexOf(row)));
   }
@@ -133,7 +143,7 @@ void StepTogether(Transformer& transformer, std::span<Generation* const> generat
     }
   }
   transformer.Step(batch, [&](size_t sequence, uint32_t row, std::span<float> logits) {
-    owners[sequence].generation->Offer(owners[sequence].state, row, logits);
+    owners[sequence].generation->Offer(owners[sequence].state, row, logits, transformer.weights());
   });
   transformer.clock().Enter(Phase::kSampling);
   for (Generation* generation : generations) generation->Finish(transformer.pool());

@@ -19,6 +19,7 @@ namespace spa {
 struct GenerationStats {
   std::string cache;  // exactly, as PreparedCache describes it
   size_t prompt_tokens = 0;
+  size_t reused_tokens = 0;  // of the prompt: what is kept of them was computed for another request
   size_t canvas_tokens = 0;
   size_t generated_tokens = 0;  // of the answer, without its end token
   bool ended = false;           // by an end token, not by the canvas
@@ -57,6 +58,8 @@ class Generation {
   // The sequence's state; [1] is the unconditional one of guidance.
   SequenceState& state(size_t index = 0) { return *states_[index]; }
   size_t num_states() const { return states_.size(); }
+  // Of a generation that will not go on.
+  std::unique_ptr<SequenceState> TakeState() { return std::move(states_[0]); }
   size_t cache_bytes() const;
   uint64_t rows_computed() const;
   uint64_t rows_total() const;
@@ -64,7 +67,7 @@ class Generation {
  private:
   friend void StepTogether(Transformer& transformer, std::span<Generation* const> generations);
   void AppendSteps(std::vector<SequenceStep>& batch);
-  void Offer(size_t state, uint32_t row, std::span<float> logits);
+  void Offer(size_t state, uint32_t row, std::span<float> logits, const Weights& weights);
   void Finish(ThreadPool& pool);
 
   Decoder decoder_;
@@ -72,6 +75,7 @@ class Generation {
   std::vector<std::unique_ptr<SequenceState>> states_;
   std::vector<TokenId> unconditional_ids_;  // the prompt masked, for guidance
   Mat<float> guided_[2];                    // [wanted, vocab], kept until both passes are known
+  Mat<float> expected_;  // [block, model_dim], of models that are conditioned on it (StepInput)
 };
 
 // One forward pass for each; all must be unfinished.

@@ -33,6 +33,18 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
   if (o.factor) finite(*o.factor, 1e-6, 1e6, "factor");
   if (o.entropy_bound) finite(*o.entropy_bound, 0.0, 1e6, "the entropy bound");
   if (o.edit_threshold) finite(*o.edit_threshold, 0.0, 1.0, "the edit threshold");
+  finite(o.first_temperature, 0.0, 100.0, "the first temperature");
+  finite(o.stable_entropy, 0.0, 1e6, "the stable entropy");
+  if (o.noise) {
+    if (!o.entropy_bound) throw Error("this model is decoded with an entropy bound");
+    if (!o.block_attention || o.blocks_from_start || o.sub_block_length > 0 || o.seed_blocks) {
+      throw Error("this model is decoded block by block, behind the prompt");
+    }
+    if (o.cfg_scale > 0.0) throw Error("this model has no guidance");
+    if (o.temperature <= 0.0)
+      throw Error("this model draws its tokens: the temperature is above 0");
+    if (o.steps_per_block == 0) throw Error("give this model its steps per block");
+  }
   const int rules = (o.threshold ? 1 : 0) + (o.factor ? 1 : 0) + (o.entropy_bound ? 1 : 0);
   if (rules > 1) throw Error("give one of threshold, factor and entropy bound, not several");
   if (o.edit_threshold && !o.threshold) throw Error("edits of settled tokens need a threshold");

@@ -79,6 +79,14 @@ struct DecodeOptions {
   // Infilling with a model that changes a gap's length (DreamOn): how many tokens longer than given
   // the canvas may get. Nothing: its length is fixed.
   std::optional<size_t> grow;
+  // The canvas begins with random tokens. A step draws every token of the block at a temperature
+  // that falls from the first one to `temperature`, accepts the surest (entropy_bound) and puts
+  // random tokens in place of the others; the block becomes the likeliest tokens of its last step
+  // (DiffusionGemma).
+  bool noise = false;
+  double first_temperature = 0.0;
+  double stable_entropy = 0.0;  // a block is done once its likeliest tokens stay the same for
+  size_t stable_steps = 1;      // so many steps, with less than this entropy in the mean
   EosRule eos_rule = EosRule::kFree;
   Stop stop = Stop::kAnswer;
   uint64_t seed = 0;

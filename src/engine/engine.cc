@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/memory.h"
+#include "kernels/state_memory.h"
 #include "policies/none.h"
 #include "text/text_stream.h"
 
@@ -60,6 +62,8 @@ Engine::Engine(const EngineOptions& options)
   transformer_ = std::make_unique<Transformer>(config(), weights_, pool_);
 }
 
+Engine::~Engine() { KeepStateMemory(0); }
+
 const Tokenizer& Engine::tokenizer() const {
   if (!tokenizer_) throw Error("{}", no_tokenizer_);
   return *tokenizer_;
@@ -102,7 +106,11 @@ DecodeOptions Engine::DefaultDecodeOptions() const {
                              : std::min(published.block_length, options.gen_length);
   options.sub_block_length = published.sub_block_length;
   options.steps_per_block = published.steps_per_block;
-  options.block_attention = config().attention.kind == AttentionKind::kBlocks;
+  options.noise = published.noise;
+  options.first_temperature = published.first_temperature;
+  options.entropy_bound = published.entropy_bound;
+  options.stable_entropy = published.stable_entropy;
+  options.block_attention = config().attention.kind != AttentionKind::kFull;
   options.blocks_from_start =
       options.block_attention && config().attention.origin == BlockOrigin::kStart;
   options.seed_blocks = published.block_seeds_next;
@@ -110,7 +118,7 @@ DecodeOptions Engine::DefaultDecodeOptions() const {
 }
 
 std::string Engine::DefaultCache() const {
-  return config().attention.kind == AttentionKind::kBlocks ? "block" : "spa";
+  return config().attention.kind != AttentionKind::kFull ? "block" : "spa";
 }
 
 std::vector<TokenId> Engine::Encode(const Prompt& prompt) const {
@@ -191,7 +199,17 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
         "--block-attention on if the model was trained so",
         cache.spec.name);
   }
+  const Keeps& keeps = generation->state().keeps();
+  if (config().attention.kind == AttentionKind::kCausal &&
+      (keeps.reuse != Reuse::kNothing || keeps.attention || keeps.inputs ||
+       keeps.kv != keeps.needs_block_attention)) {
+    throw Error("the cache {} is not for this model: use block, which is exact, or none",
+                cache.spec.name);
+  }
   generation->times().cache = cache.description;
+  // What the largest sequence so far leaves behind is there for the next.
+  const MemoryNeed need = NeedOf(*this, generation->decoder().prompt_length(), options, cache);
+  KeepStateMemory(std::max(StateMemoryLimit(), need.state));
   if (warm_from != nullptr) AdoptPrefix(*warm_from, *generation);
   return generation;
 }
@@ -218,17 +236,19 @@ void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits
     throw Error("{} tokens are more than the model's context of {}", ids.size(),
                 config().context_length);
   }
-  SequenceState state(config(), ids.size(), kv_type_, std::make_unique<NonePolicy>());
+  SequenceState state(config(), ids.size(), 0, kv_type_, std::make_unique<NonePolicy>());
   if (pass.attention) state.set_attention(*pass.attention);
   const std::vector<uint8_t> masked(ids.size(), 0);
+  const bool causal = state.attention().kind == AttentionKind::kCausal;
   SequenceStep step{&state,
                     {.ids = ids,
                      .masked = masked,
                      .prompt_length = pass.prompt_length,
-                     .block_begin = ids.size(),
+                     .block_begin = causal ? pass.prompt_length : ids.size(),
                      .block_end = ids.size(),
                      .visible = RowSet::All(ids.size()),
-                     .wanted = RowSet::All(ids.size())}};
+                     .wanted = RowSet::All(ids.size()),
+                     .expected = pass.expected}};
   transformer_->Step(
       {&step, 1}, [&](size_t, uint32_t row, std::span<float> logits) { on_logits(row, logits); });
 }

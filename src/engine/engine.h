@@ -26,7 +26,7 @@ namespace spa {
 struct EngineOptions {
   std::filesystem::path model;  // GGUF file or Hugging Face folder; empty: the embedded model
   size_t threads = 0;           // 0: one per core
-  KvType kv_type = KvType::kF32;
+  KvType kv_type = kDefaultKvType;
   Progress progress;
 };
 
@@ -49,6 +49,7 @@ using SharedCache = std::shared_ptr<const PreparedCache>;
 class Engine {
  public:
   explicit Engine(const EngineOptions& options);
+  ~Engine();
 
   const ModelFile& file() const { return *file_; }
   const ModelConfig& config() const { return file_->config(); }
@@ -95,6 +96,7 @@ class Engine {
   struct DensePass {
     std::optional<AttentionPattern> attention;  // nullopt: the model's
     size_t prompt_length = 0;                   // for blocks that count from the prompt's end
+    MatView<const float> expected = {};         // StepInput::expected of the rows behind the prompt
   };
   void DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits) {
     DenseLogits(ids, on_logits, {});

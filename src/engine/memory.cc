@@ -17,10 +17,16 @@ constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
 
 MemoryNeed NeedWith(const Engine& engine, KvType kv_type, size_t num_rows,
                     const DecodeOptions& options, const PreparedCache& cache) {
+  const size_t prompt = num_rows - std::min(num_rows, options.gen_length);
   const ModelConfig& config = engine.config();
   const auto policy = cache.make();
-  MemoryNeed need{.state = SequenceState::BytesFor(config, num_rows, kv_type, *policy),
-                  .rows = num_rows};
+  MemoryNeed need{
+      .state = SequenceState::BytesFor(config, num_rows, SequenceState::PromptRows(config, prompt),
+                                       kv_type, *policy),
+      .rows = num_rows};
+  if (config.self_conditioning) {
+    need.state += options.block_length * config.model_dim * sizeof(float);
+  }
   // The weights of a layer's attention, while a policy looks at them.
   if (policy->keeps().attention) need.state += num_rows * num_rows * sizeof(float);
   if (options.cfg_scale > 0.0) {
@@ -78,7 +84,7 @@ size_t LeftIn(const std::filesystem::path& group, const char* limit_file, const 
 
 MemoryNeed NeedOf(const Engine& engine, size_t prompt_tokens, const DecodeOptions& options,
                   const PreparedCache& cache) {
-  return NeedWith(engine, engine.kv_type(), prompt_tokens + options.gen_length, options, cache);
+  return NeedWith(engine, engine.kv_type(), CanvasEnd(prompt_tokens, options), options, cache);
 }
 
 size_t WorkspaceBytes(const Engine& engine, size_t num_rows) {
@@ -92,7 +98,7 @@ size_t TotalBytes(const Engine& engine, const MemoryNeed& need) {
 void CheckMemory(Engine& engine, size_t prompt_tokens, const DecodeOptions& options,
                  const PreparedCache& cache, size_t available) {
   const MemoryNeed need = NeedOf(engine, prompt_tokens, options, cache);
-  const size_t rows = prompt_tokens + options.gen_length;
+  const size_t rows = CanvasEnd(prompt_tokens, options);
   if (TotalBytes(engine, need) <= available) return;
   std::vector<std::string> ways;
   const auto offer = [&](const std::string& flag, const MemoryNeed& other) {

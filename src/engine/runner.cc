@@ -20,9 +20,13 @@ double Seconds(Clock::duration time) { return std::chrono::duration<double>(time
 void SetBeforeStep(std::function<void()> call) { before_step = std::move(call); }
 
 Generation& Runner::Add(GenerationRequest request) {
-  running_.push_back(engine_.Start(std::move(request.prompt), request.decode, *request.cache,
-                                   request.warm_from, std::move(request.given)));
-  running_.back()->begun = Clock::now();
+  auto generation = engine_.Start(std::move(request.prompt), request.decode, *request.cache,
+                                  request.warm_from, std::move(request.given));
+  generation->begun = Clock::now();
+  if (request.prefixes != nullptr) {
+    request.prefixes->Adopt(*generation, running_, engine_.pool());
+  }
+  running_.push_back(std::move(generation));
   return *running_.back();
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/prefix_store.h"
 
 namespace spa {
 
@@ -18,6 +19,8 @@ struct GenerationRequest {
   SharedCache cache;
   // Start from the states of another generation under the same cache (SequenceState::AdoptPrefix).
   Generation* warm_from = nullptr;
+  // Start from what these hold of the prompt, or a generation that runs beside it: exact.
+  PrefixStore* prefixes = nullptr;
   Given given = {};  // a text with gaps
 };
 

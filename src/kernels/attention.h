@@ -11,10 +11,9 @@
 
 #include "base/matrix.h"
 #include "base/thread_pool.h"
+#include "kernels/kv_type.h"
 
 namespace spa {
-
-enum class KvType { kF32, kF16, kBF16 };
 
 // The keys (after RoPE) and values of one layer of one sequence, laid out for Attend.
 class KvCache {
@@ -29,6 +28,7 @@ class KvCache {
   size_t num_rows() const;
   size_t num_kv_heads() const;
   size_t head_dim() const;
+  KvType type() const;
   size_t bytes() const;
   static size_t BytesFor(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type);
 
@@ -36,6 +36,8 @@ class KvCache {
   // k, v: [rows.size(), kv_heads*head_dim]
   void StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, ThreadPool& pool);
   void StoreValues(std::span<const uint32_t> rows, MatView<const float> v, ThreadPool& pool);
+  // Rows [0, num_rows) become those of a store of the same heads and type, bit for bit.
+  void CopyRows(const KvCache& from, size_t num_rows, ThreadPool& pool);
   // out: [kv_heads*head_dim]
   void LoadKey(size_t row, float* out) const;
   void LoadValue(size_t row, float* out) const;

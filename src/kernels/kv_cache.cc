@@ -2,24 +2,12 @@
 
 #include "base/error.h"
 #include "kernels/attention.h"
-#include "kernels/block_codec.h"
 #include "kernels/kv_store.h"
 #include "kernels/parallel_rows.h"
+#include "kernels/state_memory.h"
 
 namespace spa {
 namespace {
-
-DType StoredType(KvType type) {
-  switch (type) {
-    case KvType::kF32:
-      return DType::kF32;
-    case KvType::kF16:
-      return DType::kF16;
-    case KvType::kBF16:
-      return DType::kBF16;
-  }
-  SPA_CHECK(false);
-}
 
 // Where element i of 16 lies.
 size_t Place(KvType type, size_t i) { return type == KvType::kBF16 ? i % 8 * 2 + i / 8 : i; }
@@ -66,7 +54,7 @@ void StoreRows(const KvCache::Store& store, std::span<const uint32_t> rows,
   ParallelRows(pool, rows.size(), from.cols, [&](size_t i) {
     thread_local Mat<std::byte> encoded;
     encoded.Resize(1, from.cols * store.ElementBytes());
-    EncodeRow(StoredType(store.type), from.Row(i), from.cols, encoded.data());
+    EncodeKept(store.type, from.Row(i), from.cols, encoded.data());
     if (store.type == KvType::kF32) {
       ScatterRow<float>(store, encoded.data(), rows[i], index, to);
     } else {
@@ -85,7 +73,22 @@ void LoadRow(const KvCache::Store& store, const std::byte* from, size_t row, con
   } else {
     GatherRow<uint16_t>(store, from, row, index, encoded.data());
   }
-  DecodeRow(StoredType(store.type), encoded.data(), cols, to);
+  DecodeKept(store.type, encoded.data(), cols, to);
+}
+
+// One row, as it is stored.
+template <typename Index>
+void CopyRow(const KvCache::Store& from, const std::byte* from_data, const KvCache::Store& to,
+             size_t row, const Index& index, std::byte* to_data) {
+  thread_local Mat<std::byte> encoded;
+  encoded.Resize(1, from.num_kv_heads * from.head_dim * from.ElementBytes());
+  if (from.type == KvType::kF32) {
+    GatherRow<float>(from, from_data, row, index, encoded.data());
+    ScatterRow<float>(to, encoded.data(), row, index, to_data);
+  } else {
+    GatherRow<uint16_t>(from, from_data, row, index, encoded.data());
+    ScatterRow<uint16_t>(to, encoded.data(), row, index, to_data);
+  }
 }
 
 size_t RoundUp(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -95,7 +98,11 @@ size_t RoundUp(size_t n, size_t multiple) { return (n + multiple - 1) / multiple
 KvCache::KvCache() : store_(std::make_unique<Store>()) {}
 KvCache::KvCache(KvCache&&) noexcept = default;
 KvCache& KvCache::operator=(KvCache&&) noexcept = default;
-KvCache::~KvCache() = default;
+KvCache::~KvCache() {
+  if (store_ == nullptr) return;
+  LeaveStateMemory(std::move(store_->keys));
+  LeaveStateMemory(std::move(store_->values));
+}
 
 KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type) : KvCache() {
   store_->num_rows = num_rows;
@@ -104,9 +111,9 @@ KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType t
   store_->type = type;
   store_->padded_rows = RoundUp(num_rows, kPanelWidth);
   store_->padded_dim = RoundUp(head_dim, kPanelWidth);
-  const size_t row_bytes = num_kv_heads * store_->ElementBytes();
-  store_->keys.Resize(store_->padded_rows, head_dim * row_bytes);
-  store_->values.Resize(store_->padded_rows, store_->padded_dim * row_bytes);
+  const size_t heads = store_->padded_rows * num_kv_heads * store_->ElementBytes();
+  store_->keys = TakeStateMemory(heads * head_dim);
+  store_->values = TakeStateMemory(heads * store_->padded_dim);
   // What is computed with padding is thrown away; zeros keep it from being slow.
   if (store_->padded_rows != num_rows) {
     const size_t panel_bytes = kPanelWidth * head_dim * store_->ElementBytes();
@@ -122,11 +129,12 @@ KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType t
 size_t KvCache::num_rows() const { return store_->num_rows; }
 size_t KvCache::num_kv_heads() const { return store_->num_kv_heads; }
 size_t KvCache::head_dim() const { return store_->head_dim; }
+KvType KvCache::type() const { return store_->type; }
 size_t KvCache::bytes() const { return store_->keys.bytes() + store_->values.bytes(); }
 
 size_t KvCache::BytesFor(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type) {
-  const size_t per_row = (head_dim + RoundUp(head_dim, kPanelWidth)) * num_kv_heads;
-  return RoundUp(num_rows, kPanelWidth) * per_row * (type == KvType::kF32 ? 4 : 2);
+  const size_t heads = RoundUp(num_rows, kPanelWidth) * num_kv_heads * ElementBytes(type);
+  return StateBytes(heads * head_dim) + StateBytes(heads * RoundUp(head_dim, kPanelWidth));
 }
 
 void KvCache::StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, ThreadPool& pool) {
@@ -136,6 +144,32 @@ void KvCache::StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, 
 void KvCache::StoreValues(std::span<const uint32_t> rows, MatView<const float> v,
                           ThreadPool& pool) {
   StoreRows(*store_, rows, v, ValueIndex(), store_->values.data(), pool);
+}
+
+void KvCache::CopyRows(const KvCache& other, size_t num_rows, ThreadPool& pool) {
+  const Store &from = *other.store_, &to = *store_;
+  SPA_CHECK(from.num_kv_heads == to.num_kv_heads && from.head_dim == to.head_dim &&
+            from.type == to.type && num_rows <= std::min(from.num_rows, to.num_rows));
+  const size_t element = to.ElementBytes();
+  const auto copy = [element](const Mat<std::byte>& source, size_t first, Mat<std::byte>& target,
+                              size_t target_first, size_t elements) {
+    std::memcpy(target.data() + target_first * element, source.data() + first * element,
+                elements * element);
+  };
+  const size_t panel_rows = num_rows / kPanelWidth * kPanelWidth;
+  pool.ParallelFor(to.num_kv_heads, [&](size_t head) {
+    copy(from.keys, from.KeyPanel(head, 0, 0), store_->keys, to.KeyPanel(head, 0, 0),
+         panel_rows * to.head_dim);
+    for (size_t row = 0; row < num_rows; row += kKeyBlock) {
+      for (size_t dim = 0; dim < to.padded_dim; dim += kPanelWidth) {
+        copy(from.values, from.ValuePanel(head, row, dim), store_->values,
+             to.ValuePanel(head, row, dim), std::min(kKeyBlock, num_rows - row) * kPanelWidth);
+      }
+    }
+  });
+  for (size_t row = panel_rows; row < num_rows; ++row) {
+    CopyRow(from, from.keys.data(), to, row, KeyIndex(), store_->keys.data());
+  }
 }
 
 void KvCache::LoadKey(size_t row, float* out) const {

@@ -30,7 +30,7 @@ struct KvCache::Store {
   Mat<std::byte> keys;
   Mat<std::byte> values;
 
-  size_t ElementBytes() const { return type == KvType::kF32 ? 4 : 2; }
+  size_t ElementBytes() const { return spa::ElementBytes(type); }
   // Index of the 16 elements that hold dimension `dim` of the key at `row`, which is element
   // row % 16 of them.
   size_t KeyPanel(size_t head, size_t row, size_t dim) const {

@@ -78,14 +78,6 @@ void ScatterRows(MatView<const float> src, std::span<const uint32_t> rows, MatVi
   });
 }
 
-void AddRowsAt(MatView<const float> src, std::span<const uint32_t> rows, MatView<float> dst,
-               ThreadPool& pool) {
-  SPA_CHECK(dst.cols == src.cols);
-  ParallelRows(pool, rows.size(), src.cols, [&](size_t i) {
-    HWY_DYNAMIC_DISPATCH(AddRow)(src.Row(rows[i]), src.cols, dst.Row(rows[i]));
-  });
-}
-
 void AddRows(MatView<const float> src, MatView<float> dst, ThreadPool& pool) {
   SPA_CHECK(dst.rows == src.rows && dst.cols == src.cols);
   ParallelRows(pool, src.rows, src.cols, [&](size_t i) {

@@ -17,9 +17,6 @@ void GatherRows(MatView<const float> src, std::span<const uint32_t> rows, MatVie
 // dst[rows[i]] = src[i]
 void ScatterRows(MatView<const float> src, std::span<const uint32_t> rows, MatView<float> dst,
                  ThreadPool& pool);
-// dst[rows[i]] += src[rows[i]]
-void AddRowsAt(MatView<const float> src, std::span<const uint32_t> rows, MatView<float> dst,
-               ThreadPool& pool);
 // dst += src, all rows
 void AddRows(MatView<const float> src, MatView<float> dst, ThreadPool& pool);
 

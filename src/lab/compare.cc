@@ -56,7 +56,8 @@ std::vector<CompareEntry> AblationEntries(Engine& engine, const CacheSpec& base)
   const size_t width = engine.config().kv_dim();
   for (size_t rank = 8; rank < 2 * width; rank *= 2) {
     const size_t capped = std::min(rank, width);
-    entries.push_back({With(base, "rank", fmt::format("{}", capped)), "rank",
+    const CacheSpec singular = With(base, "identifier", "singular");
+    entries.push_back({With(singular, "rank", fmt::format("{}", capped)), "rank",
                        fmt::format("{}{}", capped, capped == width ? " (full)" : "")});
   }
   const double mean = MeanRatio(options.ratios);

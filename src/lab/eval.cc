@@ -68,7 +68,8 @@ Score TotalScore(std::span<const Score> scores, std::span<const Sample> samples)
 }
 
 std::vector<TokenId> AskIds(const Engine& engine, std::span<const Question> examples,
-                            const std::string& question, bool raw) {
+                            const std::string& question, bool asked_raw) {
+  const bool raw = asked_raw || engine.config().chat == "none";  // a base model
   Prompt prompt;
   for (const Question& example : examples) {
     if (raw) {
@@ -219,7 +220,8 @@ EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgre
         return GenerationRequest{.prompt = one.ids,
                                  .decode = options.decode,
                                  .cache = cache,
-                                 .warm_from = options.warm ? donor(one.set) : nullptr};
+                                 .warm_from = options.warm ? donor(one.set) : nullptr,
+                                 .prefixes = nullptr};
       },
       [&](size_t index, Generation& generation) {
         const Question& question = *open[index]->question;

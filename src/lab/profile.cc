@@ -59,9 +59,11 @@ class DriftPolicy : public CachePolicy {
   Keeps keeps() const override { return {.kv = false, .reuse = Reuse::kOutput}; }
 
   RowSet BeginStep(const StepInput& step) override {
-    all_ = RowSet::All(step.num_rows());
-    scope_ = scope_all_ ? all_ : RowSet::Range(step.prompt_length, step.num_rows());
-    first_step_ = step.step == 0;
+    all_ = step.visible;  // the first rows: a canvas grows at its end
+    const size_t begin = scope_all_ ? 0 : std::min(step.prompt_length, seen_);
+    scope_ = RowSet::Range(begin, seen_);  // those the step before had, too
+    seen_ = all_.size();
+    first_step_ = scope_.empty();
     if (!first_step_) sums_.cosine_steps += 1.0;
     return all_;
   }
@@ -75,8 +77,8 @@ class DriftPolicy : public CachePolicy {
     if (view.layer > 0) Compare(view.layer - 1, Feature::kOutput, view.x);
     Compare(view.layer, Feature::kInput, view.x);
     const PackedMatrix& projection = proxies_.projections[view.layer];
-    projected_.Resize(view.x.rows, projection.rows());
-    rows_.Set(view.x);
+    projected_.Resize(all_.size(), projection.rows());
+    rows_.Set(view.x.Rows(0, all_.size()));
     MatMul(rows_, projection, projected_.View(), *pool_);
     Compare(view.layer, Feature::kProxy, projected_.View());
     const MatView<const float> values = view.Values(all_);
@@ -132,7 +134,8 @@ class DriftPolicy : public CachePolicy {
   DriftSums& sums_;
   const SpaModel& proxies_;
   bool scope_all_;
-  bool first_step_ = true;
+  size_t seen_ = 0;         // rows of the step before
+  bool first_step_ = true;  // there is nothing to compare with
   RowSet all_, scope_;
   ThreadPool* pool_ = nullptr;
   std::vector<std::array<Mat<float>, kNumFeatures>> previous_;  // [num_rows, width of the feature]
@@ -146,7 +149,7 @@ class DriftPolicy : public CachePolicy {
 DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> prompts,
                           const ProfileOptions& options, const Progress& progress) {
   if (prompts.empty()) throw Error("there are no prompts to profile on");
-  const CacheSpec spec{.name = "spa", .options = {{"profile", "off"}}};
+  const CacheSpec spec{.name = "spa", .options = {{"identifier", "singular"}, {"profile", "off"}}};
   OptionReader reader(spec, SpaOptionTable());
   const auto prepared = PrepareSpa(reader, engine.policy_context());
   const SpaModel& proxies = *prepared;

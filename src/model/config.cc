@@ -133,6 +133,9 @@ void ReadGenerationConfig(const std::filesystem::path& folder, MaskId& mask, Mod
     config.decode.block_length = *gen_length;
   }
   if (gen_length || block_length) CheckDecodeLengths(config, path.string());
+  config.single_turn = json.Bool("single_turn", false);
+  config.question_forms = json.Strings("question_forms");
+  config.knows = json.String("knows");
   if (const auto budget = json.Numbers("spa_budget")) {
     if (budget->size() != 4) throw Error("{}: 'spa_budget' must have four numbers", path.string());
     config.spa_budget.emplace();
@@ -143,10 +146,13 @@ void ReadGenerationConfig(const std::filesystem::path& folder, MaskId& mask, Mod
 void ReadDiffusionKeys(const GgufFile& file, ModelConfig& config) {
   AttentionPattern& attention = config.attention;
   if (const std::string* kind = file.FindString("diffusion.attention")) {
-    if (*kind != "full" && *kind != "block") {
-      throw Error("{}: 'diffusion.attention' is '{}', neither full nor block", file.name(), *kind);
+    if (*kind != "full" && *kind != "block" && *kind != "causal") {
+      throw Error("{}: 'diffusion.attention' is '{}', neither full, block nor causal", file.name(),
+                  *kind);
     }
-    attention.kind = *kind == "block" ? AttentionKind::kBlocks : AttentionKind::kFull;
+    attention.kind = *kind == "block"    ? AttentionKind::kBlocks
+                     : *kind == "causal" ? AttentionKind::kCausal
+                                         : AttentionKind::kFull;
   }
   if (const std::string* origin = file.FindString("diffusion.block_origin")) {
     if (*origin != "start" && *origin != "prompt_end") {
@@ -163,11 +169,16 @@ void ReadDiffusionKeys(const GgufFile& file, ModelConfig& config) {
   if (gen_length && decode.block_length > *gen_length && !block_length) {
     decode.block_length = *gen_length;
   }
-  if (attention.kind == AttentionKind::kBlocks) {
+  if (attention.kind != AttentionKind::kFull) {
     attention.block_length = block_length.value_or(attention.block_length);
   } else if (gen_length || block_length) {
     CheckDecodeLengths(config, file.name());
   }
+  config.single_turn = file.FindBool("diffusion.single_turn").value_or(false);
+  if (const auto* forms = file.FindStrings("diffusion.question_forms")) {
+    config.question_forms.assign(forms->begin(), forms->end());
+  }
+  if (const std::string* knows = file.FindString("diffusion.knows")) config.knows = *knows;
   if (file.FindFloat(kBudgetKeys[0])) {
     config.spa_budget.emplace();
     for (size_t i = 0; i < kBudgetKeys.size(); ++i) {
@@ -234,10 +245,10 @@ ModelConfig ConfigFromGguf(const GgufFile& file) {
     }
   }
   if (!mask.known() && family.mask_id >= 0) mask.Says("the family", family.mask_id);
-  if (!mask.known()) {
+  if (!mask.known() && !config.decode.noise) {
     throw Error("{}: the metadata key 'tokenizer.ggml.mask_token_id' is missing", file.name());
   }
-  config.mask_id = mask.id();
+  if (mask.known()) config.mask_id = mask.id();
   ValidateConfig(config, file.name());
   return config;
 }
@@ -267,11 +278,11 @@ ModelConfig ConfigFromFolder(const std::filesystem::path& folder) {
     mask.Says(fmt::format("the tokenizer ({})", text), added.Find(text));
   }
   if (!mask.known() && family.mask_id >= 0) mask.Says("the family", family.mask_id);
-  if (!mask.known()) {
+  if (!mask.known() && !config.decode.noise) {
     throw Error("{}: 'mask_token_id' is missing, and the tokenizer has no {}", path.string(),
                 fmt::join(family.mask_texts, " or "));
   }
-  config.mask_id = mask.id();
+  if (mask.known()) config.mask_id = mask.id();
   ValidateConfig(config, path.string());
   return config;
 }
@@ -329,12 +340,29 @@ void ValidateConfig(const ModelConfig& config, const std::string& where) {
   check(config.head_dim % 8 == 0, "the head size", config.head_dim);
   in_range("the rotating part of a head", config.rope_dim, config.head_dim);
   check(config.rope_dim % 2 == 0, "the rotating part of a head", config.rope_dim);
-  if (!config.has_experts(0)) in_range("the FFN width", config.ffn_dim, 1 << 20);
+  if (config.has_dense(0)) in_range("the FFN width", config.ffn_dim, 1 << 20);
   if (config.experts.count > 0) ValidateExperts(config, where);
   in_range("the vocabulary size", config.vocab_rows, 1 << 24);
   in_range("the context length", config.context_length, 1 << 24);
-  if (config.attention.kind == AttentionKind::kBlocks) {
+  if (config.attention.kind != AttentionKind::kFull) {
     in_range("the block length", config.attention.block_length, config.context_length);
+  }
+  if (!config.layer_shapes.empty()) {
+    check(config.layer_shapes.size() >= config.num_layers, "the number of described layers",
+          config.layer_shapes.size());
+    for (const LayerShape& shape : config.layer_shapes) {
+      in_range("the number of KV heads", shape.num_kv_heads, config.num_heads);
+      check(config.num_heads % shape.num_kv_heads == 0, "the number of KV heads",
+            shape.num_kv_heads);
+      in_range("the head size", shape.head_dim, 1024);
+      check(shape.head_dim % 8 == 0, "the head size", shape.head_dim);
+      check(shape.window <= 1 << 24, "the window", shape.window);
+    }
+    check(config.wide_rope_dim <= config.wide.head_dim && config.wide_rope_dim % 2 == 0,
+          "the rotating part of a head", config.wide_rope_dim);
+    if (!(config.wide_rope_theta > 1.0 && config.wide_rope_theta < 1e12)) {
+      throw Error("{}: the RoPE base is {}", where, config.wide_rope_theta);
+    }
   }
   if (config.spa_budget) {
     const auto [peak_layer, peak, first, last] = *config.spa_budget;
@@ -349,7 +377,10 @@ void ValidateConfig(const ModelConfig& config, const std::string& where) {
     check(*id >= 0 && static_cast<size_t>(*id) < config.vocab_rows, what,
           static_cast<uint64_t>(*id));
   };
-  check_token("the mask token's id", config.mask_id);
+  // Noise needs no mask.
+  if (!config.decode.noise || config.mask_id >= 0) {
+    check_token("the mask token's id", config.mask_id);
+  }
   check_token("the end token's id", config.eos_id);
   check_token("the padding token's id", config.pad_id);
   check_token("the expand token's id", config.expand_id);

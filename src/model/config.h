@@ -3,6 +3,7 @@
 // record (family.h); every value has been checked.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <filesystem>
@@ -20,6 +21,7 @@ namespace spa {
 enum class AttentionKind {
   kFull,    // all
   kBlocks,  // those of its own block and of the blocks before it
+  kCausal,  // itself and those before it; the block being decoded sees all before it and itself
 };
 enum class BlockOrigin {
   kStart,      // block(p) = p div B
@@ -27,9 +29,10 @@ enum class BlockOrigin {
 };
 struct AttentionPattern {
   AttentionKind kind = AttentionKind::kFull;
-  size_t block_length = 0;  // B, of kBlocks
+  size_t block_length = 0;  // B, unless full
   BlockOrigin origin = BlockOrigin::kStart;
 
+  bool operator==(const AttentionPattern&) const = default;
   // The position after the last of `position`'s block.
   size_t BlockEnd(size_t position, size_t prompt_length) const {
     const size_t before = origin == BlockOrigin::kStart
@@ -38,6 +41,17 @@ struct AttentionPattern {
     return ((position + before) / block_length + 1) * block_length - before;
   }
 };
+
+// The heads of a layer, where layers differ.
+struct LayerShape {
+  size_t num_kv_heads = 0;
+  size_t head_dim = 0;
+  size_t window = 0;             // keys a position sees, itself included; 0: all
+  bool values_are_keys = false;  // no Wv: a value is its key before norm and rotation
+  bool operator==(const LayerShape&) const = default;
+};
+
+enum class Activation { kSilu, kGelu };  // of gated feed-forward networks; gelu in its tanh form
 
 // A feed-forward network made of experts, of which a router picks a few for each row.
 enum class RouterKind { kSoftmax, kSigmoid };
@@ -53,6 +67,12 @@ struct ExpertConfig {
   size_t groups_used = 1;
   bool renormalise = false;  // the weights of the chosen sum to `scale`
   double scale = 1.0;
+  Activation activation = Activation::kSilu;
+  // The router has a norm of its own, and each expert a factor.
+  bool scaled = false;
+  // A dense network runs beside the experts, each with norms of its own.
+  bool beside_dense = false;
+  bool fused_gate_up = false;  // stored as one tensor
 };
 
 // How the makers decode the model. The decoder turns this into its own options.
@@ -79,6 +99,12 @@ struct DecodeDefaults {
   std::optional<double> threshold = {};       // settle what is more probable than this
   std::optional<double> edit_threshold = {};  // and rewrite settled tokens (LLaDA2.1)
   size_t max_post_steps = 0;                  // passes over a full block that may still edit it
+  // The canvas begins with random tokens; those that are not accepted are drawn anew. The
+  // temperature falls to `temperature` (DiffusionGemma).
+  bool noise = false;
+  double first_temperature = 0.0;
+  std::optional<double> entropy_bound = {};
+  double stable_entropy = 0.0;    // a canvas is done when it is the one before, this sure
   bool pad_after_canvas = false;  // a position behind the canvas holds the padding token (RND1)
   bool block_seeds_next = false;  // a full block's last row gives the next one's first token
 };
@@ -118,6 +144,19 @@ struct ModelConfig {
   bool qk_norm = false;      // each head of q and k is normed before it rotates
   bool tied_head = false;    // the output head is the embedding
   bool logit_shift = false;  // position p is predicted by row p - 1
+  // Layers with other heads than those above; empty: none. The first `num_layers` count.
+  std::vector<LayerShape> layer_shapes = {};
+  LayerShape wide = {};          // of the layers without a window, if there are any
+  double wide_rope_theta = 0.0;  // of those, and how much of a head turns
+  size_t wide_rope_dim = 0;
+  Activation activation = Activation::kSilu;
+  bool value_norm = false;         // each head of v is normed, without a gain
+  float attention_scale = 0.0f;    // of query times key; 0: 1 / sqrt(head_dim)
+  bool post_norms = false;         // what attention and FFN give is normed before it is added
+  bool layer_scales = false;       // a layer's output has a factor, another one in encoded rows
+  bool self_conditioning = false;  // rows of the block see what the step before expected there
+  float embedding_scale = 1.0f;
+  float logit_cap = 0.0f;  // logits are cap * tanh(logit / cap); 0: as they are
   // The rows of Wq and Wk are stored so that RoPE pairs are neighbours (llama.cpp's `llada` files).
   bool interleaved_qk = false;
   ExpertConfig experts = {};
@@ -128,11 +167,27 @@ struct ModelConfig {
   std::optional<TokenId> expand_id = {};  // becomes two masks when written (DreamOn)
   std::string_view chat = {};             // its format in text/chat_template.h
   DecodeDefaults decode = {};
+  bool single_turn = false;  // never saw a second question: each is asked alone
+  // The only questions it was taught, if its file says so: patterns in which * stands for anything,
+  // and what they are, in a sentence for people.
+  std::vector<std::string> question_forms = {};
+  std::string knows = {};
   CacheDefaults cache = {};
   // SPA-Cache's budget measured for this very model, if the file carries one: peak layer, and the
   // ratios at the peak, the first and the last layer.
   std::optional<std::array<double, 4>> spa_budget = {};
 
+  // The heads of a layer.
+  LayerShape shape(size_t layer) const {
+    return layer_shapes.empty() ? LayerShape{num_kv_heads, head_dim} : layer_shapes[layer];
+  }
+  bool is_wide(size_t layer) const { return !layer_shapes.empty() && shape(layer) == wide; }
+  size_t q_dim(size_t layer) const { return num_heads * shape(layer).head_dim; }
+  size_t kv_dim(size_t layer) const { return shape(layer).num_kv_heads * shape(layer).head_dim; }
+  // Of the largest layer.
+  size_t max_q_dim() const { return std::max(q_dim(), num_heads * wide.head_dim); }
+  size_t max_kv_dim() const { return std::max(kv_dim(), wide.num_kv_heads * wide.head_dim); }
+  bool has_dense(size_t layer) const { return !has_experts(layer) || experts.beside_dense; }
   size_t q_dim() const { return num_heads * head_dim; }
   size_t kv_dim() const { return num_kv_heads * head_dim; }
   bool has_experts(size_t layer) const {

@@ -111,6 +111,12 @@ std::optional<TokenId> JsonConfig::Token(const char* key) const {
   return ids.empty() ? std::nullopt : std::optional(ids.front());
 }
 
+std::optional<JsonConfig> JsonConfig::Object(const char* key) const {
+  const Json* value = Find(key, nullptr);
+  if (value == nullptr || !value->is_object()) return std::nullopt;
+  return JsonConfig(std::make_shared<Json>(*value), where_ + ": " + key);
+}
+
 void JsonConfig::Refuse(const char* key, const std::string& wanted) const {
   throw Error("{}: '{}' is {}; this engine runs models of this family with {}", where_, key,
               Find(key, nullptr)->dump(), wanted);
@@ -135,6 +141,24 @@ void JsonConfig::ExpectAbsent(const char* key) const {
 uint64_t GgufConfig::RequiredUint(const char* key) const {
   if (const auto value = Uint(key)) return *value;
   throw Error("{}: the metadata key '{}{}' is missing", file_.name(), prefix_, key);
+}
+
+std::vector<uint64_t> GgufConfig::Uints(const char* key) const {
+  const GgufValue* value = file_.FindValue(prefix_ + key);
+  if (value == nullptr) return {};
+  return std::visit(
+      [&](const auto& list) -> std::vector<uint64_t> {
+        using List = std::decay_t<decltype(list)>;
+        if constexpr (std::is_same_v<List, std::vector<uint64_t>> ||
+                      std::is_same_v<List, std::vector<int64_t>> ||
+                      std::is_same_v<List, std::vector<bool>>) {
+          return {list.begin(), list.end()};
+        } else {
+          throw Error("{}: the metadata key '{}{}' is no list of numbers", file_.name(), prefix_,
+                      key);
+        }
+      },
+      *value);
 }
 
 double GgufConfig::RequiredNumber(const char* key) const {

@@ -35,6 +35,9 @@ class JsonConfig {
   std::vector<TokenId> Tokens(const char* key) const;
   std::optional<TokenId> Token(const char* key) const;
 
+  // An object within; nothing if absent or another type.
+  std::optional<JsonConfig> Object(const char* key) const;
+
   // Throws Error unless the key is absent or has the only value this engine computes.
   void Expect(const char* key, bool value) const;
   void Expect(const char* key, const char* value) const;
@@ -44,6 +47,8 @@ class JsonConfig {
   const std::string& where() const { return where_; }
 
  private:
+  JsonConfig(std::shared_ptr<const nlohmann::json> document, std::string where)
+      : document_(std::move(document)), where_(std::move(where)) {}
   const nlohmann::json* Find(const char* key, const char* alias) const;
   [[noreturn]] void Refuse(const char* key, const std::string& wanted) const;
 
@@ -63,6 +68,8 @@ class GgufConfig {
   std::optional<double> Number(const char* key) const { return file_.FindFloat(prefix_ + key); }
   double RequiredNumber(const char* key) const;
   std::optional<bool> Bool(const char* key) const { return file_.FindBool(prefix_ + key); }
+  // A list of whole numbers or of booleans; Error if it is another type. Empty if absent.
+  std::vector<uint64_t> Uints(const char* key) const;
 
   const GgufFile& file() const { return file_; }
   const std::string& prefix() const { return prefix_; }  // "llada."

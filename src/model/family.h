@@ -40,6 +40,8 @@ struct Family {
   bool fused_qkv = false;
   bool interleaved_qk = false;
   bool adds_bos = false;
+  // Beginnings of tensor names that belong to other parts of the model than text.
+  std::vector<std::string_view> other_tensors = {};
 };
 
 // All of them, built in and added, in no particular order.

@@ -1,5 +1,6 @@
 #include "model/model_file.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -76,7 +77,7 @@ void ModelFile::Check(const TensorNames& names) {
     for (const TensorKey& part : stored.parts) {
       Tensor slice = {.name = tensor.name,
                       .dtype = tensor.dtype,
-                      .shape = ShapeOf(config_, part.role),
+                      .shape = ShapeOf(config_, part.role, part.layer),
                       .bytes = {}};
       const size_t size = slice.rows() * RowBytes(slice.dtype, slice.cols());
       slice.bytes = tensor.bytes.subspan(first, size);
@@ -87,6 +88,10 @@ void ModelFile::Check(const TensorNames& names) {
   }
   for (const Tensor& tensor : tensors_->tensors()) {
     if (!found.contains(tensor.name) || tensor.name.ends_with("rotary_emb.inv_freq")) continue;
+    const auto& other = FamilyNamed(config_.family).other_tensors;
+    if (std::ranges::any_of(other, [&](auto prefix) { return tensor.name.starts_with(prefix); })) {
+      continue;
+    }
     // An ignored bias or scale would give wrong answers without a word.
     throw Error("{}: the tensor {} has no place in a {} model", where_, tensor.name,
                 config_.family);

@@ -14,6 +14,10 @@ using enum TensorRole;
 constexpr std::pair<TensorRole, std::string_view> kGgufNameList[] = {
     {kEmbedding, "token_embd.weight"},
     {kFinalNorm, "output_norm.weight"},
+    {kConditionNorm, "self_cond_pre_norm.weight"},
+    {kConditionGate, "self_cond_gate.weight"},
+    {kConditionUp, "self_cond_up.weight"},
+    {kConditionDown, "self_cond_down.weight"},
     {kHead, "output.weight"},
     {kAttnNorm, "attn_norm.weight"},
     {kWq, "attn_q.weight"},
@@ -26,11 +30,20 @@ constexpr std::pair<TensorRole, std::string_view> kGgufNameList[] = {
     {kKNorm, "attn_k_norm.weight"},
     {kWo, "attn_output.weight"},
     {kFfnNorm, "ffn_norm.weight"},
+    {kPostAttnNorm, "post_attention_norm.weight"},
+    {kPostFfnNorm, "post_ffw_norm.weight"},
+    {kPostDenseNorm, "post_ffw_norm_1.weight"},
+    {kExpertNorm, "pre_ffw_norm_2.weight"},
+    {kPostExpertNorm, "post_ffw_norm_2.weight"},
+    {kLayerScale, "layer_output_scale.weight"},
+    {kEncoderScale, "enc_layer_output_scale.weight"},
     {kWgate, "ffn_gate.weight"},
     {kWup, "ffn_up.weight"},
     {kWdown, "ffn_down.weight"},
     {kRouter, "ffn_gate_inp.weight"},
     {kRouterBias, "exp_probs_b.bias"},
+    {kRouterScale, "ffn_gate_inp.scale"},
+    {kExpertScale, "ffn_down_exps.scale"},
     {kSharedGate, "ffn_gate_shexp.weight"},
     {kSharedUp, "ffn_up_shexp.weight"},
     {kSharedDown, "ffn_down_shexp.weight"},
@@ -38,6 +51,7 @@ constexpr std::pair<TensorRole, std::string_view> kGgufNameList[] = {
     {kExpertUp, "ffn_up_exps.weight"},
     {kExpertDown, "ffn_down_exps.weight"},
     {kWqkv, "attn_qkv.weight"},
+    {kExpertGateUp, "ffn_gate_up_exps.weight"},
 };
 constexpr std::pair<TensorRole, std::string_view> kQwenNameList[] = {
     {kEmbedding, "model.embed_tokens.weight"},
@@ -84,13 +98,16 @@ std::string TensorNames::Name(TensorRole role, size_t layer_index, size_t expert
   const std::string_view pattern = Pattern(*this, role);
   if (pattern.empty()) return {};
   if (IsOfModel(role)) return std::string(pattern);
+  if (!IsOfExpert(role) && pattern.find("{}") != std::string_view::npos) {
+    return fmt::format(fmt::runtime(pattern), layer_index);
+  }
   const std::string prefix = fmt::format(fmt::runtime(layer), layer_index);
   return prefix +
          (IsOfExpert(role) ? fmt::format(fmt::runtime(pattern), expert) : std::string(pattern));
 }
 
-std::vector<uint64_t> ShapeOf(const ModelConfig& config, TensorRole role) {
-  const uint64_t d = config.model_dim, q = config.q_dim(), kv = config.kv_dim(),
+std::vector<uint64_t> ShapeOf(const ModelConfig& config, TensorRole role, size_t layer) {
+  const uint64_t d = config.model_dim, q = config.q_dim(layer), kv = config.kv_dim(layer),
                  ffn = config.ffn_dim, vocab = config.vocab_rows, expert = config.experts.dim,
                  shared = config.experts.shared_dim;
   switch (role) {
@@ -100,7 +117,17 @@ std::vector<uint64_t> ShapeOf(const ModelConfig& config, TensorRole role) {
     case kFinalNorm:
     case kAttnNorm:
     case kFfnNorm:
+    case kPostAttnNorm:
+    case kPostFfnNorm:
+    case kPostDenseNorm:
+    case kExpertNorm:
+    case kPostExpertNorm:
+    case kConditionNorm:
+    case kRouterScale:
       return {d};
+    case kLayerScale:
+    case kEncoderScale:
+      return {1};
     case kWq:
       return {q, d};
     case kWk:
@@ -115,17 +142,21 @@ std::vector<uint64_t> ShapeOf(const ModelConfig& config, TensorRole role) {
       return {kv};
     case kQNorm:
     case kKNorm:
-      return {config.head_dim};
+      return {config.shape(layer).head_dim};
     case kWo:
       return {d, q};
     case kWgate:
     case kWup:
+    case kConditionGate:
+    case kConditionUp:
       return {ffn, d};
     case kWdown:
+    case kConditionDown:
       return {d, ffn};
     case kRouter:
       return {config.experts.count, d};
     case kRouterBias:
+    case kExpertScale:
       return {config.experts.count};
     case kSharedGate:
     case kSharedUp:
@@ -137,6 +168,8 @@ std::vector<uint64_t> ShapeOf(const ModelConfig& config, TensorRole role) {
       return {expert, d};
     case kExpertDown:
       return {d, expert};
+    case kExpertGateUp:
+      return {config.experts.count, 2 * expert, d};
   }
   SPA_CHECK(false);
   return {};
@@ -148,7 +181,7 @@ std::vector<StoredTensor> StoredTensors(const ModelConfig& config, const TensorN
   size_t layer = 0;
   const auto add = [&](TensorRole role, size_t expert = 0) {
     tensors.push_back({.name = names.Name(role, layer, expert),
-                       .shape = ShapeOf(config, role),
+                       .shape = ShapeOf(config, role, layer),
                        .parts = {{role, layer, expert}}});
   };
   const auto add_experts = [&](TensorRole role) {
@@ -161,14 +194,29 @@ std::vector<StoredTensor> StoredTensors(const ModelConfig& config, const TensorN
     all.shape.insert(all.shape.begin(), config.experts.count);
     for (size_t e = 1; e < config.experts.count; ++e) all.parts.push_back({role, layer, e});
   };
+  const auto add_gate_up = [&] {
+    add(kExpertGateUp);
+    std::vector<TensorKey>& parts = tensors.back().parts;
+    parts.clear();
+    for (size_t e = 0; e < config.experts.count; ++e) {
+      parts.push_back({kExpertGate, layer, e});
+      parts.push_back({kExpertUp, layer, e});
+    }
+  };
   add(kEmbedding);
+  if (config.self_conditioning) {
+    for (const TensorRole role : {kConditionNorm, kConditionGate, kConditionUp, kConditionDown}) {
+      add(role);
+    }
+  }
   for (; layer < config.num_layers; ++layer) {
     add(kAttnNorm);
     if (fused_qkv) {
       add(kWqkv);
       tensors.back().parts = {{kWq, layer}, {kWk, layer}, {kWv, layer}};
     } else {
-      for (const TensorRole role : {kWq, kWk, kWv}) add(role);
+      for (const TensorRole role : {kWq, kWk}) add(role);
+      if (!config.shape(layer).values_are_keys) add(kWv);
     }
     if (config.qkv_bias) {
       for (const TensorRole role : {kBq, kBk, kBv}) add(role);
@@ -178,16 +226,33 @@ std::vector<StoredTensor> StoredTensors(const ModelConfig& config, const TensorN
     }
     add(kWo);
     add(kFfnNorm);
-    if (!config.has_experts(layer)) {
+    if (config.post_norms) {
+      for (const TensorRole role : {kPostAttnNorm, kPostFfnNorm}) add(role);
+    }
+    if (config.layer_scales) {
+      for (const TensorRole role : {kLayerScale, kEncoderScale}) add(role);
+    }
+    if (config.has_dense(layer)) {
       for (const TensorRole role : {kWgate, kWup, kWdown}) add(role);
-      continue;
+    }
+    if (!config.has_experts(layer)) continue;
+    if (config.experts.beside_dense) {
+      for (const TensorRole role : {kPostDenseNorm, kExpertNorm, kPostExpertNorm}) add(role);
     }
     add(kRouter);
+    if (config.experts.scaled) {
+      for (const TensorRole role : {kRouterScale, kExpertScale}) add(role);
+    }
     if (config.experts.bias) add(kRouterBias);
     if (config.experts.shared_dim > 0) {
       for (const TensorRole role : {kSharedGate, kSharedUp, kSharedDown}) add(role);
     }
-    for (const TensorRole role : {kExpertGate, kExpertUp, kExpertDown}) add_experts(role);
+    if (config.experts.fused_gate_up) {
+      add_gate_up();
+    } else {
+      for (const TensorRole role : {kExpertGate, kExpertUp}) add_experts(role);
+    }
+    add_experts(kExpertDown);
   }
   layer = 0;
   add(kFinalNorm);

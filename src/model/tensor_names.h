@@ -16,6 +16,10 @@ namespace spa {
 enum class TensorRole : uint8_t {
   kEmbedding,
   kFinalNorm,
+  kConditionNorm,
+  kConditionGate,
+  kConditionUp,
+  kConditionDown,
   kHead,  // once per model
   kAttnNorm,
   kWq,
@@ -27,23 +31,34 @@ enum class TensorRole : uint8_t {
   kQNorm,
   kKNorm,
   kWo,
-  kFfnNorm,  // once per layer
+  kFfnNorm,
+  kPostAttnNorm,
+  kPostFfnNorm,
+  kPostDenseNorm,
+  kExpertNorm,
+  kPostExpertNorm,
+  kLayerScale,
+  kEncoderScale,  // once per layer
   kWgate,
   kWup,
   kWdown,  // in dense layers
   kRouter,
   kRouterBias,
+  kRouterScale,
+  kExpertScale,
   kSharedGate,
   kSharedUp,
   kSharedDown,  // in layers with experts
   kExpertGate,
   kExpertUp,
-  kExpertDown,  // once per expert
-  kWqkv,        // Wq, Wk, Wv as stored
+  kExpertDown,    // once per expert
+  kWqkv,          // Wq, Wk, Wv as stored
+  kExpertGateUp,  // of each expert, one after the other, as stored
 };
 
 struct TensorNames {
-  std::string_view layer;  // before the names of a layer's tensors; {} is its number
+  // Before the names of a layer's tensors; {} is its number. A name that has a {} itself is whole.
+  std::string_view layer;
   // {} in an expert's name is its number; without it all experts of a layer are one tensor.
   std::span<const std::pair<TensorRole, std::string_view>> names;
 
@@ -62,7 +77,7 @@ struct TensorKey {
 };
 
 // Slowest dimension first.
-std::vector<uint64_t> ShapeOf(const ModelConfig& config, TensorRole role);
+std::vector<uint64_t> ShapeOf(const ModelConfig& config, TensorRole role, size_t layer);
 
 struct StoredTensor {
   std::string name;

@@ -1,5 +1,7 @@
 #include "model/weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -96,6 +98,12 @@ class Loader {
                                    .cols = router.size() / config.count,
                                    .data = reinterpret_cast<const std::byte*>(router.data())},
                                   pool_);
+    if (config.scaled) {
+      experts.router_norm = Vector(TensorRole::kRouterScale, layer);
+      const auto cols = static_cast<float>(experts.router_norm.size());
+      for (float& gain : experts.router_norm) gain /= std::sqrt(cols);
+      experts.scales = Vector(TensorRole::kExpertScale, layer);
+    }
     if (config.bias) experts.router_bias = Vector(TensorRole::kRouterBias, layer);
     if (config.shared_dim > 0) {
       experts.shared_wgate = Matrix(TensorRole::kSharedGate, layer);
@@ -145,8 +153,25 @@ void Weights::Embed(TokenId id, float* out) const {
             cols, out);
 }
 
+void Weights::EmbedMean(std::span<const float> logits, float* out) const {
+  const size_t cols = embedding->cols();
+  const float largest = *std::ranges::max_element(logits);
+  std::vector<float> row(cols);
+  std::fill_n(out, cols, 0.0f);
+  double sum = 0.0;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    const float weight = std::exp(logits[id] - largest);
+    if (weight == 0.0f) continue;
+    sum += weight;
+    Embed(static_cast<TokenId>(id), row.data());
+    for (size_t c = 0; c < cols; ++c) out[c] += weight * row[c];
+  }
+  for (size_t c = 0; c < cols; ++c) out[c] = static_cast<float>(out[c] / sum);
+}
+
 size_t Weights::bytes() const {
-  size_t bytes = head.bytes();
+  size_t bytes =
+      head.bytes() + condition.wgate.bytes() + condition.wup.bytes() + condition.wdown.bytes();
   for (const LayerWeights& layer : layers) {
     for (const PackedMatrix* matrix :
          {&layer.wq, &layer.wk, &layer.wv, &layer.wo, &layer.wgate, &layer.wup, &layer.wdown}) {
@@ -173,7 +198,7 @@ Weights LoadWeights(const ModelFile& file, ThreadPool& pool, const LoadProgress&
     layer.attn_norm = load.Vector(TensorRole::kAttnNorm, i);
     layer.wq = load.Matrix(TensorRole::kWq, i);
     layer.wk = load.Matrix(TensorRole::kWk, i);
-    layer.wv = load.Matrix(TensorRole::kWv, i);
+    if (!config.shape(i).values_are_keys) layer.wv = load.Matrix(TensorRole::kWv, i);
     if (config.qkv_bias) {
       layer.bq = load.Vector(TensorRole::kBq, i);
       layer.bk = load.Vector(TensorRole::kBk, i);
@@ -185,13 +210,32 @@ Weights LoadWeights(const ModelFile& file, ThreadPool& pool, const LoadProgress&
     }
     layer.wo = load.Matrix(TensorRole::kWo, i);
     layer.ffn_norm = load.Vector(TensorRole::kFfnNorm, i);
-    if (config.has_experts(i)) {
-      layer.experts = load.Experts(config.experts, i);
-      continue;
+    if (config.post_norms) {
+      layer.post_attn_norm = load.Vector(TensorRole::kPostAttnNorm, i);
+      layer.post_ffn_norm = load.Vector(TensorRole::kPostFfnNorm, i);
     }
+    if (config.layer_scales) {
+      layer.scale = load.Vector(TensorRole::kLayerScale, i)[0];
+      layer.encoder_scale = load.Vector(TensorRole::kEncoderScale, i)[0];
+    }
+    if (config.has_experts(i)) {
+      if (config.experts.beside_dense) {
+        layer.post_dense_norm = load.Vector(TensorRole::kPostDenseNorm, i);
+        layer.expert_norm = load.Vector(TensorRole::kExpertNorm, i);
+        layer.post_expert_norm = load.Vector(TensorRole::kPostExpertNorm, i);
+      }
+      layer.experts = load.Experts(config.experts, i);
+    }
+    if (!config.has_dense(i)) continue;
     layer.wgate = load.Matrix(TensorRole::kWgate, i);
     layer.wup = load.Matrix(TensorRole::kWup, i);
     layer.wdown = load.Matrix(TensorRole::kWdown, i);
+  }
+  if (config.self_conditioning) {
+    weights.condition.norm = load.Vector(TensorRole::kConditionNorm, 0);
+    weights.condition.wgate = load.Matrix(TensorRole::kConditionGate, 0);
+    weights.condition.wup = load.Matrix(TensorRole::kConditionUp, 0);
+    weights.condition.wdown = load.Matrix(TensorRole::kConditionDown, 0);
   }
   weights.final_norm = load.Vector(TensorRole::kFinalNorm, 0);
   weights.head = load.Matrix(TensorRole::kHead, 0);

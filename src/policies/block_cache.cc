@@ -13,6 +13,9 @@ RowSet BlockPolicy::BeginStep(const StepInput& step) {
     while (begin > first) begin -= std::min(begin, length);
   } else if (block_begin_ < begin && !step.changed.Between(block_begin_, begin).empty()) {
     begin = block_begin_;  // its last tokens have not been computed yet
+  } else if (parts_ && step.step_in_block > 0 && !step.masked[step.part_begin]) {
+    rows_ = step.visible.Between(step.part_begin, step.part_end);
+    return rows_;
   }
   block_begin_ = step.block_begin;
   rows_ = step.visible.Between(begin, step.num_rows());
@@ -22,12 +25,16 @@ RowSet BlockPolicy::BeginStep(const StepInput& step) {
 std::vector<OptionInfo> BlockOptionTable() {
   return {OptionInfo::Count("refresh", 0, 1 << 20, "0: never",
                             "Recompute everything every so many steps; it changes nothing where "
-                            "the cache is exact")};
+                            "the cache is exact"),
+          OptionInfo::Flag("parts", "off",
+                           "Passes over a part of a block compute its rows alone once its first "
+                           "position is settled (Fast-dLLM v2): an approximation")};
 }
 
 PolicyFactory MakeBlock(OptionReader& reader, const PolicyContext&) {
   const size_t refresh = reader.Count("refresh", 0);
-  return [refresh] { return std::make_unique<BlockPolicy>(refresh); };
+  const bool parts = reader.Flag("parts", false);
+  return [refresh, parts] { return std::make_unique<BlockPolicy>(refresh, parts); };
 }
 
 }  // namespace spa

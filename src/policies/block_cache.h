@@ -6,6 +6,8 @@
 // Costs per layer: the whole layer for the block; nothing to choose it.
 // The reference programs store a finished block in a pass of its own; fusing that pass with the
 // first one of the next block gives the same numbers.
+// With `parts` a pass over a sub-block (Fast-dLLM v2) computes its rows alone, against the rest of
+// the block as the last pass over all of it left it: an approximation until the block is finished.
 #pragma once
 
 #include "policies/registry.h"
@@ -15,16 +17,17 @@ namespace spa {
 
 class BlockPolicy : public CachePolicy {
  public:
-  explicit BlockPolicy(size_t refresh) : refresh_(refresh) {}
+  BlockPolicy(size_t refresh, bool parts) : refresh_(refresh), parts_(parts) {}
 
   Keeps keeps() const override {
-    return {.needs_block_attention = refresh_ != 1, .warm_start = true};
+    return {.needs_block_attention = refresh_ != 1, .warm_start = !parts_};
   }
   RowSet BeginStep(const StepInput& step) override;
   LayerPlan PlanLayer(LayerView&) override { return LayerPlan::Of(rows_); }
 
  private:
   size_t refresh_;  // recompute everything every this many steps; 0: never
+  bool parts_;
   size_t block_begin_ = 0;
   RowSet rows_;
 };

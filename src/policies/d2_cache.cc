@@ -62,7 +62,7 @@ std::vector<double> D2Policy::Density(const StepInput& step) const {
 
 RowSet D2Policy::AttendedRows(const StepInput& step, const RowSet& chosen) const {
   const std::vector<double> importance = RolloutImportance();
-  const RowSet rest = step.visible.Without(chosen);
+  RowSet rest = step.visible.Without(chosen);
   if (rest.empty() || options_.p >= 1.0) return rest;
   std::vector<uint32_t> rows(rest.begin(), rest.end());
   std::ranges::sort(rows, [&](uint32_t a, uint32_t b) {

@@ -9,7 +9,7 @@ RowSet DkvDecodePolicy::RowsOfStep(const StepInput& step) {
   if (count % options_.interval == 0 || (options_.by_block && count == 1)) {
     return options_.freeze_prompt ? step.visible.Without(prompt) : step.visible;
   }
-  const RowSet open = step.OpenRows().Union(step.changed);  // before the previous step
+  RowSet open = step.OpenRows().Union(step.changed);  // before the previous step
   if (step.shift == 0) return open;
   RowSet frozen = step.step == 1 ? prompt : Frozen(step, open);
   if (options_.freeze_prompt) frozen = frozen.Union(prompt);

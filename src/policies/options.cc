@@ -22,7 +22,7 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
 std::string CacheSpec::ToString() const {
   if (options.empty()) return name;
   std::vector<std::string> parts;
-  for (const auto& [key, value] : options) parts.push_back(key + "=" + value);
+  for (const auto& [key, value] : options) parts.push_back(fmt::format("{}={}", key, value));
   return fmt::format("{}({})", name, fmt::join(parts, ","));
 }
 

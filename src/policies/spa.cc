@@ -22,16 +22,20 @@ bool IsRange(const RowSet& rows) {
 }  // namespace
 
 Keeps SpaPolicy::keeps() const {
-  const bool by_attention = options_.first_layer == FirstLayer::kAttention ||
-                            options_.identifier == Identifier::kAttnOutput;
+  const size_t layers = options_.ratios.size() - (options_.focus ? 1 : 0);
+  size_t query_layers = 0;
+  while (query_layers < layers && ByAttention(query_layers)) ++query_layers;
   return {.reuse = options_.form,
           .reuse_in_last_layer = !options_.focus,
-          .query_layers = by_attention ? size_t{1} : size_t{0},
+          // Other scopes hold rows of the prompt only while all of it is refreshed.
+          .reuse_in_prompt = options_.scope == Scope::kAll,
+          .query_layers = query_layers,
           .warm_start = true};
 }
 
 RowSet SpaPolicy::BeginStep(const StepInput& step) {
   step_ = step.step;
+  confidence_.resize(step.num_rows(), 0.0f);
   const auto due = [&](size_t every) { return every > 0 && step_ % every == 0; };
   const bool full = step_ <= options_.warmup || due(options_.refresh_prompt);
   refresh_ = full || due(options_.refresh_gen) ||
@@ -54,11 +58,12 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
 
 LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
   if (ByAttention(view.layer)) {
-    // In the first layer a row's query, key and value depend on its own token alone.
-    const RowSet rows = view.layer == 0 ? scope_.Intersect(view.step->new_tokens) : scope_;
+    // A row whose input did not move keeps its query, key and value.
+    if (view.layer == 0) moved_ = scope_.Intersect(view.step->new_tokens);
+    const RowSet& rows = IsRange(scope_) ? moved_ : scope_;
     LayerPlan plan{.k_rows = rows, .v_rows = rows, .out_rows = scope_, .live = scope_};
     plan.ask_after_attention = true;
-    if (view.layer == 0 && IsRange(scope_)) plan.q_rows = rows;
+    if (IsRange(scope_)) plan.q_rows = rows;
     return plan;
   }
   const RowSet rows = Update(view.layer, *view.step, Identify(view), *view.identifiers, *view.pool);
@@ -67,7 +72,14 @@ LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
 }
 
 std::optional<RowSet> SpaPolicy::AfterAttention(const AttentionView& view) {
-  return Update(view.layer, *view.step, view.heads, *view.identifiers, *view.pool);
+  RowSet rows = Update(view.layer, *view.step, view.heads, *view.identifiers, *view.pool);
+  moved_ = moved_.Union(rows);
+  return rows;
+}
+
+void SpaPolicy::EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) {
+  std::ranges::fill(confidence_, 0.0f);
+  for (size_t i = 0; i < positions.size(); ++i) confidence_[positions[i]] = confidence[i];
 }
 
 bool SpaPolicy::ByAttention(size_t layer) const {
@@ -164,12 +176,15 @@ size_t SpaPolicy::CountOf(size_t layer, const StepInput& step) const {
 }
 
 size_t SpaPolicy::MoveFocusFirst(const StepInput& step, std::vector<float>& rank) const {
-  constexpr float kFirst = 4.0f;  // ranks are in [-1, 1]
+  // All other ranks are in [-1, 1].
+  constexpr float kChangedRank = -4.0f, kWantedRank = -2.0f;
   size_t count = 0;
   for (const uint32_t row : step.wanted.Union(step.changed).Intersect(scope_)) {
     float& r = rank[PlaceOf(row)];
     if (r > kUnchanged) continue;
-    r -= kFirst;
+    const uint32_t position = step.PositionOf(row);
+    const float sure = position < confidence_.size() ? confidence_[position] : 0.0f;
+    r = step.changed.Contains(row) ? kChangedRank : kWantedRank - sure;
     ++count;
   }
   return count;
@@ -221,29 +236,31 @@ MatView<const float> SpaPolicy::Identify(LayerView& view) {
 }
 
 size_t SpaPolicy::bytes() const {
-  size_t bytes = 0;
+  size_t bytes = confidence_.size() * sizeof(float);
   for (const auto& layer : computed_) bytes += layer.size() * sizeof(uint32_t);
   return bytes;
 }
 
 size_t SpaPolicy::BytesFor(const ModelConfig& config, size_t num_rows) const {
-  size_t bytes = 0;
+  size_t bytes = num_rows * sizeof(float);
   for (size_t layer = 0; layer < config.num_layers; ++layer) {
+    // Where only the rows that are read run, nothing is chosen after attention.
+    if (layer + 1 == config.num_layers && options_.focus && ByAttention(layer)) break;
     bytes += num_rows * (IdentifierWidth(config, layer) * sizeof(float) + sizeof(uint32_t));
   }
   return bytes;
 }
 
 size_t SpaPolicy::IdentifierWidth(const ModelConfig& config, size_t layer) const {
-  if (ByAttention(layer)) return config.q_dim();
+  if (ByAttention(layer)) return config.q_dim(layer);
   switch (options_.identifier) {
     case Identifier::kSingular:
       return model_->projections[layer].rows();
     case Identifier::kValue:
     case Identifier::kKey:
-      return config.kv_dim();
+      return config.kv_dim(layer);
     case Identifier::kQuery:
-      return config.q_dim();
+      return config.q_dim(layer);
     default:
       return config.model_dim;
   }

@@ -1,10 +1,13 @@
 // SPA-Cache (Singular Proxies for Adaptive Caching in Diffusion Language Models, arXiv 2602.02544).
-// In every layer the rows whose low-rank value proxy moved most since they were last recomputed are
-// recomputed again, up to the layer's budget; the others reuse their cached update.
+// In every layer the rows that drifted most since they were last recomputed are recomputed again,
+// up to the layer's budget; the others reuse their cached update. What shows that a row drifted is
+// its low-rank value proxy (the paper), or its attention output (the default): that also sees a row
+// whose surroundings moved while its own input did not.
 //
-// Keeps per row and layer: K, V, the update (or output) and the proxy.
-// Costs per layer: rank * model_dim per row in scope to identify, the whole layer for the budget.
-// Where the authors' code departs from their paper, both variants are options (spa_options.h).
+// Keeps per row and layer: K, V, the update (or output), and the proxy or query and attention
+// output. Costs per layer: rank * model_dim per row in scope to identify, or attention of the
+// scope; the whole layer for the budget. Where the authors' code departs from their paper, both
+// variants are options (spa_options.h).
 #pragma once
 
 #include <cstdint>
@@ -32,6 +35,7 @@ class SpaPolicy : public CachePolicy {
   RowSet BeginStep(const StepInput& step) override;
   LayerPlan PlanLayer(LayerView& view) override;
   std::optional<RowSet> AfterAttention(const AttentionView& view) override;
+  void EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) override;
   size_t bytes() const override;
   size_t BytesFor(const ModelConfig& config, size_t num_rows) const override;
 
@@ -51,7 +55,8 @@ class SpaPolicy : public CachePolicy {
   std::vector<float> Ranks(size_t layer, const StepInput& step,
                            std::span<const float> similarity) const;
   size_t CountOf(size_t layer, const StepInput& step) const;
-  // Moves wanted and just changed rows to the front; returns their number.
+  // Moves rows to the front and returns their number: those whose token just changed, then those
+  // that are read, the surest of the last step first, since they are settled next.
   size_t MoveFocusFirst(const StepInput& step, std::vector<float>& rank) const;
   size_t PlaceOf(uint32_t row) const;  // in the scope
 
@@ -59,6 +64,8 @@ class SpaPolicy : public CachePolicy {
   const SpaOptions& options_;
   std::vector<std::vector<uint32_t>> computed_;  // per layer and row: last recomputed in this step
   RowSet scope_;
+  RowSet moved_;  // rows in scope whose input to this layer changed in this step, at least
+  std::vector<float> confidence_;   // per position, of the last step; 0 where it was not read
   bool refresh_ = false;            // this step recomputes the whole scope
   double drift_left_behind_ = 0.0;  // mean drift of rows not recomputed, summed since the refresh
   size_t step_ = 0;

@@ -16,6 +16,7 @@ namespace {
 // for GSM8K; those for other tasks use others.
 struct Preset {
   const char* name;
+  Identifier identifier;
   Scope scope;
   FirstLayer first_layer;
   bool overwrite_proxy, full_kv, focus, per_token;
@@ -26,6 +27,7 @@ struct Preset {
 constexpr Preset kPresets[] = {
     {
         .name = "default",
+        .identifier = Identifier::kAttnOutput,
         .scope = Scope::kReach,
         .first_layer = FirstLayer::kAttention,
         .overwrite_proxy = false,
@@ -40,6 +42,7 @@ constexpr Preset kPresets[] = {
     },
     {
         .name = "paper",
+        .identifier = Identifier::kSingular,
         .scope = Scope::kAll,
         .first_layer = FirstLayer::kProxy,
         .overwrite_proxy = false,
@@ -54,6 +57,7 @@ constexpr Preset kPresets[] = {
     },
     {
         .name = "reference",
+        .identifier = Identifier::kSingular,
         .scope = Scope::kGen,
         .first_layer = FirstLayer::kDense,
         .overwrite_proxy = true,
@@ -119,7 +123,9 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   const Preset& preset = kPresets[reader.Choice("preset", 0)];
   const CacheDefaults& published = config.cache;
   SpaOptions o;
-  o.identifier = static_cast<Identifier>(reader.Choice("identifier", 0));
+  const Identifier identifier =
+      reader.OptionalNumber("rank") ? Identifier::kSingular : preset.identifier;
+  o.identifier = static_cast<Identifier>(reader.Choice("identifier", Index(identifier)));
   o.rank = reader.Count("rank", DefaultProxyRank(config));
   if (o.rank > MaxProxyRank(config)) {
     throw Error("the spa option rank={} is beyond the model's {}", o.rank, MaxProxyRank(config));
@@ -169,8 +175,9 @@ std::vector<OptionInfo> SpaOptionTable() {
       OptionInfo::Choice("identifier",
                          {"singular", "value", "key", "query", "attn-input", "attn-output",
                           "changed", "random", "age", "local"},
-                         "singular", "What tells that a row drifted; the last four are controls"),
-      OptionInfo::Count("rank", 1, 1 << 16, "by model", "Rank of the singular proxy"),
+                         "by preset", "What tells that a row drifted; the last four are controls"),
+      OptionInfo::Count("rank", 1, 1 << 16, "by model",
+                        "Rank of the singular proxy; chooses that identifier"),
       OptionInfo::Number("rho", kLeast, 1, "the bell", "The same budget in every layer"),
       OptionInfo::Number("rho-peak", kLeast, 1, "by model", "Budget of the peak layer"),
       OptionInfo::Number("rho-first", kLeast, 1, "by model", "Budget of the first layer"),

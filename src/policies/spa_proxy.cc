@@ -141,6 +141,9 @@ LayerProxy TruncatedSvd(const Mat<float>& w, size_t rank, ThreadPool& pool) {
 
 Proxies ComputeProxies(const ModelFile& file, size_t rank, ThreadPool& pool,
                        const std::function<void(double)>& progress) {
+  if (!file.config().layer_shapes.empty()) {
+    throw Error("{}: SPA-Cache needs layers that are alike; use --cache block", file.where());
+  }
   Proxies proxies;
   proxies.rank = rank;
   const size_t num_layers = file.config().num_layers;
@@ -222,7 +225,7 @@ Proxies ReadProxies(const std::filesystem::path& path, const ModelFile& file, si
 }
 
 Proxies LoadOrComputeProxies(const ModelFile& file, size_t rank, ThreadPool& pool,
-                             const std::function<void(double)>& progress) {
+                             const std::function<void(double)>& progress, std::string* not_stored) {
   // A model in memory is small: computing its proxies is faster than reading a file.
   const std::filesystem::path path =
       file.path().empty() ? std::filesystem::path() : ProxyPath(file, rank);
@@ -238,8 +241,9 @@ Proxies LoadOrComputeProxies(const ModelFile& file, size_t rank, ThreadPool& poo
     try {
       std::filesystem::create_directories(path.parent_path());
       SaveProxies(proxies, file, path);
-    } catch (const std::exception&) {
+    } catch (const std::exception& error) {
       // A full disk or a read-only home costs time at the next start, not this one.
+      if (not_stored != nullptr) *not_stored = error.what();
     }
   }
   return proxies;

@@ -49,8 +49,10 @@ void SaveProxies(const Proxies& proxies, const ModelFile& file, const std::files
 // Throws Error if the file is damaged or was made for another model or rank.
 Proxies ReadProxies(const std::filesystem::path& path, const ModelFile& file, size_t rank);
 
-// Reads them, or computes and saves them. A cache that cannot be written is not an error.
+// Reads them, or computes and saves them. A cache that cannot be written is not an error;
+// `not_stored` then says why.
 Proxies LoadOrComputeProxies(const ModelFile& file, size_t rank, ThreadPool& pool,
-                             const std::function<void(double)>& progress = {});
+                             const std::function<void(double)>& progress = {},
+                             std::string* not_stored = nullptr);
 
 }  // namespace spa

@@ -33,6 +33,7 @@ OrderedJson StatsJson(const GenerationStats& stats) {
           {"tokens_per_second",
            stats.seconds > 0.0 ? static_cast<double>(stats.generated_tokens) / stats.seconds : 0.0},
           {"canvas_tokens", stats.canvas_tokens},
+          {"reused_tokens", stats.reused_tokens},
           {"rows_computed", stats.rows_computed},
           {"rows_total", stats.rows_total},
           {"cache_bytes", stats.cache_bytes}};
@@ -103,14 +104,18 @@ ApiAnswer::ApiAnswer(const ApiRequest& request, std::string model_id, const Toke
 }
 
 OrderedJson ApiAnswer::UsageOf(const std::vector<const Event*>& ends) const {
-  size_t prompt = 0, completion = 0;
+  size_t prompt = 0, cached = 0, completion = 0;
   for (const Event* end : ends) {
-    if (end->choice % n_ == 0) prompt += end->stats.prompt_tokens;  // once, however many answers
+    if (end->choice % n_ == 0) {  // once, however many answers
+      prompt += end->stats.prompt_tokens;
+      cached += end->stats.reused_tokens;
+    }
     completion += end->stats.generated_tokens;
   }
   return {{"prompt_tokens", prompt},
           {"completion_tokens", completion},
-          {"total_tokens", prompt + completion}};
+          {"total_tokens", prompt + completion},
+          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
 }
 
 OrderedJson ApiAnswer::Logprobs(const Choice& choice) const {
@@ -232,6 +237,12 @@ std::string ApiAnswer::Canvas(size_t choice, const Frame& frame) const {
                     {"prompt_tokens", frame.prompt_tokens},
                     {"rows", std::move(rows)}}}};
   if (any_given) chunk["dlm"]["frame"]["given"] = std::move(given);
+  return Dump(chunk);
+}
+
+std::string ApiAnswer::Progress(const Event& progress) const {
+  OrderedJson chunk = Chunk(progress.choice, "", false);
+  chunk["dlm"] = {{"progress", {{"layer", progress.layer}, {"layers", progress.layers}}}};
   return Dump(chunk);
 }
 

@@ -29,6 +29,7 @@ class ApiAnswer {
   // One chunk of a stream, as JSON.
   std::string First(size_t choice) const;  // the role (chat), or the echoed prompt
   std::string Text(size_t choice, const std::string& text) const;
+  std::string Progress(const Event& progress) const;
   std::string Canvas(size_t choice, const Frame& frame) const;
   std::string Last(const Event& end) const;
   std::string Usage(const std::vector<Event>& ends) const;

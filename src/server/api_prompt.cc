@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/known_questions.h"
 #include "server/api_error.h"
 
 namespace spa {
@@ -67,6 +68,11 @@ std::vector<TokenId> ReadMessages(JsonFields& fields, const Engine& engine) {
   if (messages.back().role == "assistant" && messages.size() > 1) {
     begun = messages.back().content;
     messages.pop_back();
+  }
+  try {
+    CheckKnown(engine, messages);
+  } catch (const Error& error) {
+    Refuse("messages", error.what());
   }
   std::vector<TokenId> ids = engine.Encode({.messages = messages, .text = {}});
   const std::vector<TokenId> more = engine.tokenizer().Encode(begun);

@@ -64,6 +64,8 @@ std::string EventStream::TextOf(const Event& event) {
       return SseEvent(answer_.Text(event.choice, event.text));
     case Event::Kind::kFrame:
       return SseEvent(answer_.Canvas(event.choice, event.frame));
+    case Event::Kind::kProgress:
+      return SseEvent(answer_.Progress(event));
     case Event::Kind::kEnd:
       return EndOf(event);
   }

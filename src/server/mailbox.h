@@ -43,11 +43,12 @@ enum class Ending {
 };
 
 struct Event {
-  enum class Kind { kStarted, kText, kFrame, kEnd };
+  enum class Kind { kStarted, kText, kFrame, kProgress, kEnd };
   Kind kind = Kind::kText;
   size_t choice = 0;
   std::string text = {};          // kText: final text; kEnd: what went wrong, if anything did
   Frame frame = {};               // kFrame
+  size_t layer = 0, layers = 0;   // kProgress: how far a long step is
   std::string reason = {};        // kEnd: what went wrong, for the log alone
   Ending ending = Ending::kStop;  // kEnd
   GenerationStats stats = {};     // kEnd

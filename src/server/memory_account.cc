@@ -7,7 +7,7 @@
 namespace spa {
 
 size_t MemoryAccount::Promise(size_t state, size_t rows) const {
-  return rows == 0 ? state : state + WorkspaceBytes(engine_, rows);
+  return held_ + state + (rows == 0 ? 0 : WorkspaceBytes(engine_, rows));
 }
 
 bool MemoryAccount::Fits(const MemoryNeed& need) const {

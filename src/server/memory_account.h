@@ -19,8 +19,12 @@ class MemoryAccount {
   // (Transformer::ReleaseWorkspace).
   bool Take(const MemoryNeed& need);
   void Return(const MemoryNeed& need);
+  // What is held of requests that have ended (PrefixStore). It may be dropped at any time.
+  void SetHeld(size_t bytes) { held_ = bytes; }
+  // Whether the held bytes and the kept workspace leave too little for what runs.
+  bool Over() const { return promised() > limit_; }
 
-  // Now, the workspace that is kept included.
+  // Now, the workspace that is kept and the held bytes included.
   size_t promised() const;
 
  private:
@@ -30,6 +34,7 @@ class MemoryAccount {
   size_t limit_;
   size_t state_ = 0, rows_ = 0;  // of what runs
   size_t kept_rows_ = 0;         // the workspace is large enough for these
+  size_t held_ = 0;
 };
 
 }  // namespace spa

@@ -56,6 +56,8 @@ void Metrics::CountCancelled() {
 void Metrics::CountGeneration(const GenerationStats& stats) {
   const std::lock_guard lock(mutex_);
   prompt_tokens_ += stats.prompt_tokens;
+  reused_tokens_ += stats.reused_tokens;
+  if (stats.reused_tokens > 0) ++prefix_hits_;
   generated_tokens_ += stats.generated_tokens;
   canvas_tokens_ += stats.canvas_tokens;
   rows_computed_ += stats.rows_computed;
@@ -93,6 +95,13 @@ void Metrics::SetPromised(size_t bytes) {
   most_promised_ = std::max(most_promised_, bytes);
 }
 
+void Metrics::SetPrefixes(size_t count, size_t bytes, size_t dropped) {
+  const std::lock_guard lock(mutex_);
+  prefixes_ = count;
+  prefix_bytes_ = bytes;
+  prefixes_dropped_ = dropped;
+}
+
 void Metrics::CountMemoryWait() {
   const std::lock_guard lock(mutex_);
   ++memory_waits_;
@@ -124,6 +133,14 @@ std::string Metrics::Text() const {
   Value("requests_cancelled_total", "counter", "Generations ended by a disconnect", cancelled_,
         &out);
   Value("prompt_tokens_total", "counter", "Tokens of prompts", prompt_tokens_, &out);
+  Value("prefix_hits_total", "counter", "Generations that began with kept keys and values",
+        prefix_hits_, &out);
+  Value("prefix_tokens_total", "counter", "Prompt tokens that were not computed again",
+        reused_tokens_, &out);
+  Value("prefixes_kept", "gauge", "Requests whose keys and values are kept", prefixes_, &out);
+  Value("prefix_bytes", "gauge", "Memory of kept keys and values", prefix_bytes_, &out);
+  Value("prefixes_dropped_total", "counter", "Requests whose keys and values were dropped",
+        prefixes_dropped_, &out);
   Value("generated_tokens_total", "counter", "Tokens returned", generated_tokens_, &out);
   Value("canvas_tokens_total", "counter", "Tokens of canvases", canvas_tokens_, &out);
   Value("forward_passes_total", "counter", "Steps over a batch", steps_, &out);
@@ -134,8 +151,8 @@ std::string Metrics::Text() const {
   Value("requests_running", "gauge", "Generations in the batch", running_, &out);
   Value("requests_queued", "gauge", "Generations waiting", queued_, &out);
   Value("memory_limit_bytes", "gauge", "Memory for generations", memory_, &out);
-  Value("memory_promised_bytes", "gauge", "Memory that running generations may take", promised_,
-        &out);
+  Value("memory_promised_bytes", "gauge", "Memory that generations, running or kept, may take",
+        promised_, &out);
   Value("memory_promised_peak_bytes", "gauge", "The most that was promised at a time",
         most_promised_, &out);
   Value("memory_waits_total", "counter", "Generations that waited for memory", memory_waits_, &out);

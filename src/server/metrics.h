@@ -23,6 +23,8 @@ class Metrics {
   // Of the memory for generations: what there is, and what is promised now.
   void SetMemory(size_t limit);
   void SetPromised(size_t bytes);
+  // What is held of requests that have ended, and how many of them were dropped so far.
+  void SetPrefixes(size_t count, size_t bytes, size_t dropped);
   void CountMemoryWait();
   void CountTooLarge();
 
@@ -51,6 +53,8 @@ class Metrics {
   size_t queued_ = 0, running_ = 0;
   size_t memory_ = 0, promised_ = 0, most_promised_ = 0;
   uint64_t memory_waits_ = 0, too_large_ = 0;
+  size_t prefixes_ = 0, prefix_bytes_ = 0, prefixes_dropped_ = 0;
+  uint64_t prefix_hits_ = 0, reused_tokens_ = 0;
   double typical_seconds_ = 1.0;
   Histogram request_seconds_, queue_seconds_, first_text_seconds_, step_seconds_;
 };

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/infill.h"
+#include "kernels/state_memory.h"
 
 namespace spa {
 namespace {
@@ -44,16 +45,20 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options, SharedCach
       options_(options),
       metrics_(metrics),
       memory_(engine, options.memory),
+      prefixes_(options.prefix_memory),
       own_cache_(cache->spec.ToString()),
       runner_(engine) {
   caches_[own_cache_] = std::move(cache);
   metrics_.SetMemory(options.memory);
+  engine_.transformer().set_on_layer(
+      [this](size_t layer, size_t layers) { TellProgress(layer, layers); });
   thread_ = std::thread([this] { Loop(); });
 }
 
 Scheduler::~Scheduler() {
   Drain(std::chrono::milliseconds(0));
   thread_.join();
+  engine_.transformer().set_on_layer({});
 }
 
 Scheduler::Admission Scheduler::Submit(std::vector<GenerationTask> tasks,
@@ -111,6 +116,7 @@ void Scheduler::Loop() {
 
 void Scheduler::Step() {
   const auto start = Clock::now();
+  told_ = start;
   try {
     runner_.Step();
   } catch (...) {
@@ -155,6 +161,18 @@ void Scheduler::StepScore(Job& job) {
   job.mailbox->Post(std::move(event));
 }
 
+void Scheduler::TellProgress(size_t layer, size_t layers) {
+  if (Clock::now() - told_ < options_.long_step) return;
+  told_ = Clock::now();
+  for (const JobPtr& job : running_) {
+    if (!job->task.frames) continue;
+    Event event{.kind = Event::Kind::kProgress, .choice = job->choice};
+    event.layer = layer;
+    event.layers = layers;
+    job->mailbox->Post(std::move(event));
+  }
+}
+
 void Scheduler::Sweep(std::deque<JobPtr>& waiting) {
   std::erase_if(waiting, [&](const JobPtr& job) { return ShouldEnd(*job); });
   metrics_.SetQueued(waiting.size());
@@ -163,7 +181,7 @@ void Scheduler::Sweep(std::deque<JobPtr>& waiting) {
 bool Scheduler::ShouldEnd(Job& job) {
   if (job.mailbox->cancelled()) {
     metrics_.CountCancelled();
-    Release(job);
+    Release(job, Prefix::kKeep);
   } else if (stop_) {
     End(job, Ending::kShutdown, "the server is shutting down");
   } else if (job.task.deadline && Clock::now() > *job.task.deadline) {
@@ -185,7 +203,7 @@ void Scheduler::Admit() {
       metrics_.SetQueued(waiting_.size());
     }
     if (ShouldEnd(*job) || !PrepareJob(*job)) continue;
-    if (!memory_.Fits(job->need)) {
+    if (!MakeRoom(job->need)) {
       // In turn: it starts as soon as enough of those before it have ended.
       if (!std::exchange(job->waited, true)) metrics_.CountMemoryWait();
       const std::lock_guard lock(mutex_);
@@ -221,6 +239,7 @@ bool Scheduler::PrepareJob(Job& job) {
 
 bool Scheduler::StartJob(Job& job) {
   if (memory_.Take(job.need)) engine_.transformer().ReleaseWorkspace();
+  if (memory_.promised() + StateMemoryKept() > options_.memory) ReleaseStateMemory();
   job.admitted = true;
   metrics_.SetPromised(memory_.promised());
   try {
@@ -231,12 +250,17 @@ bool Scheduler::StartJob(Job& job) {
       job.mailbox->Post({.kind = Event::Kind::kStarted, .choice = job.choice});
       return true;
     }
-    job.generation = &runner_.Add({task.prompt, task.decode, job.cache, nullptr, task.given});
+    job.generation = &runner_.Add({.prompt = task.prompt,
+                                   .decode = task.decode,
+                                   .cache = job.cache,
+                                   .warm_from = nullptr,
+                                   .prefixes = options_.prefix_memory > 0 ? &prefixes_ : nullptr,
+                                   .given = task.given});
     job.generation->times().queue_seconds = Seconds(Clock::now() - job.submitted);
     job.answer.emplace(engine_.tokenizer(), task.stops, task.max_tokens);
     if (task.frames) {
       job.generation->state().trace = true;
-      job.confidence.assign(task.decode.gen_length, -1.0f);
+      job.confidence.assign(job.generation->decoder().canvas().size(), -1.0f);
     }
   } catch (...) {
     EndByException(job);
@@ -289,9 +313,10 @@ Frame Scheduler::MakeFrame(Job& job) const {
   Frame frame;
   frame.step = decoder.steps();
   frame.prompt_tokens = begin;
-  frame.block_begin = decoder.input().block_begin - begin;
-  frame.block_end = decoder.input().block_end - begin;
-  frame.cells.resize(decoder.infills() ? decoder.canvas().size() : decoder.options().gen_length);
+  // The first block may hold the prompt's tail, or be the prompt's last.
+  frame.block_begin = std::max(decoder.input().block_begin, begin) - begin;
+  frame.block_end = std::max(decoder.input().block_end, begin) - begin;
+  frame.cells.resize(decoder.canvas().size());
   job.confidence.resize(frame.cells.size(), -1.0f);
   if (decoder.infills()) {
     for (Frame::Cell& cell : frame.cells) cell.given = true;
@@ -334,10 +359,28 @@ void Scheduler::EndByException(Job& job) {
   }
 }
 
-void Scheduler::Release(Job& job) {
+bool Scheduler::MakeRoom(const MemoryNeed& need) {
+  while (!memory_.Fits(need)) {
+    if (!prefixes_.DropOldest()) return false;
+    NotePrefixes();
+  }
+  return true;
+}
+
+void Scheduler::NotePrefixes() {
+  memory_.SetHeld(prefixes_.bytes());
+  metrics_.SetPrefixes(prefixes_.size(), prefixes_.bytes(), prefixes_.dropped());
+}
+
+void Scheduler::Release(Job& job, Prefix prefix) {
   job.ended = true;
-  if (job.generation != nullptr) runner_.Remove(*std::exchange(job.generation, nullptr));
+  if (job.generation != nullptr) {
+    auto generation = runner_.Remove(*std::exchange(job.generation, nullptr));
+    if (prefix == Prefix::kKeep) prefixes_.Keep(std::move(generation), engine_.pool());
+  }
   if (std::exchange(job.admitted, false)) memory_.Return(job.need);
+  NotePrefixes();
+  while (memory_.Over() && prefixes_.DropOldest()) NotePrefixes();
   metrics_.SetPromised(memory_.promised());
 }
 
@@ -361,7 +404,8 @@ void Scheduler::End(Job& job, Ending ending, std::string message, std::string re
     stats.canvas_tokens = job.task.decode.gen_length;
     stats.seed = job.task.decode.seed;
   }
-  Release(job);
+  // A step that failed left its states half-way.
+  Release(job, ending == Ending::kFailed ? Prefix::kDrop : Prefix::kKeep);
   metrics_.CountGeneration(stats);
   job.mailbox->Post(std::move(event));
 }

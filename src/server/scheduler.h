@@ -49,6 +49,11 @@ struct SchedulerOptions {
   // Bytes that running generations may take together. What does not fit now waits its turn; what
   // never fits is refused.
   size_t memory = std::numeric_limits<size_t>::max();
+  // Of these, for keys and values of requests that have ended (PrefixStore); running generations
+  // come first. 0: nothing is kept.
+  size_t prefix_memory = 0;
+  // A step that takes longer than this tells how far it is, and again after the same time.
+  std::chrono::milliseconds long_step{500};
 };
 
 class Scheduler {
@@ -88,6 +93,8 @@ class Scheduler {
   void Loop();
   // One forward pass for everything in running_.
   void Step();
+  // Tells those who watch how far a long step is.
+  void TellProgress(size_t layer, size_t layers);
   // Moves waiting jobs to running_ while there is room.
   void Admit();
   // Both end the job and return false if it cannot be run. The first finds out what it needs.
@@ -105,8 +112,12 @@ class Scheduler {
   void End(Job& job, Ending ending, std::string message = {}, std::string reason = {});
   // Ends the job because of the exception being handled.
   void EndByException(Job& job);
-  // Gives back what the job holds.
-  void Release(Job& job);
+  // Gives back what the job holds, and keeps its keys and values for others.
+  enum class Prefix { kKeep, kDrop };
+  void Release(Job& job, Prefix prefix);
+  // Drops kept prefixes until `need` fits beside what runs. False if it does not.
+  bool MakeRoom(const MemoryNeed& need);
+  void NotePrefixes();
   // Error if preparing the cache would keep the others waiting.
   SharedCache Prepare(const CacheSpec& spec);
 
@@ -114,6 +125,7 @@ class Scheduler {
   SchedulerOptions options_;
   Metrics& metrics_;
   MemoryAccount memory_;          // of the loop alone
+  PrefixStore prefixes_;          // of the loop alone
   std::mutex mutex_;              // guards waiting_ and busy_
   std::condition_variable wake_;  // something to do
   std::condition_variable idle_;  // nothing left
@@ -125,6 +137,7 @@ class Scheduler {
   std::string own_cache_;                      // what the server was started with
   std::map<std::string, SharedCache> caches_;  // of the loop alone
   Runner runner_;                              // of the loop alone
+  Clock::time_point told_;                     // of the loop alone: the step's last progress
   std::thread thread_;
 };
 

@@ -16,8 +16,8 @@ OrderedJson ModelJson(const Engine& engine, const ServerOptions& options) {
                        {"created", 0},
                        {"owned_by", "spa.cpp"},
                        {"max_model_len", engine.config().context_length}};
-  // The embedded model was taught single questions: a second turn confuses it.
-  if (engine.file().path().empty()) model["single_turn"] = true;
+  if (engine.config().single_turn) model["single_turn"] = true;
+  if (!engine.config().knows.empty()) model["knows"] = engine.config().knows;
   return model;
 }
 

@@ -42,6 +42,9 @@ struct Keeps {
   Reuse reuse = Reuse::kNothing;
   // False: the rows read in the last layer are always recomputed, so nothing is kept there.
   bool reuse_in_last_layer = true;
+  // False: nothing is kept of the prompt's rows; one that is live is recomputed. They are still
+  // there through their keys and values.
+  bool reuse_in_prompt = true;
   size_t query_layers = 0;  // the first layers whose queries are kept
   bool inputs = false;      // inputs of every layer: a planned row that did not reach a layer
                             // starts again from the input it last had there

@@ -84,8 +84,13 @@ std::vector<uint32_t> Competitors(const ExpertConfig& config, const std::vector<
 
 }  // namespace
 
+void Gate(Activation activation, MatView<float> gate, MatView<const float> up, ThreadPool& pool) {
+  activation == Activation::kSilu ? SwiGlu(gate, up, pool) : GeGlu(gate, up, pool);
+}
+
 Routing ChooseExperts(const ExpertConfig& config, MatView<const float> logits,
-                      std::span<const float> bias, ThreadPool& pool) {
+                      std::span<const float> bias, ThreadPool& pool,
+                      std::span<const float> scales) {
   const size_t used = config.used;
   Routing routing;
   routing.experts.resize(logits.rows * used);
@@ -101,6 +106,7 @@ Routing ChooseExperts(const ExpertConfig& config, MatView<const float> logits,
     for (size_t i = 0; i < used; ++i) {
       float weight = scores.weigh[chosen[i]];
       if (config.renormalise) weight /= sum + 1e-20f;
+      if (!scales.empty()) weight *= scales[chosen[i]];
       routing.experts[row * used + i] = chosen[i];
       routing.weights[row * used + i] = weight * static_cast<float>(config.scale);
     }
@@ -108,23 +114,39 @@ Routing ChooseExperts(const ExpertConfig& config, MatView<const float> logits,
   return routing;
 }
 
+size_t ExpertStep::WorkspaceBytes(const ExpertConfig& config, size_t model_dim, size_t num_rows) {
+  const size_t rows = std::min(num_rows, kRows), grouped = rows * config.used;
+  const size_t widest = std::max(grouped * config.dim, rows * config.shared_dim);
+  const size_t floats = 2 * grouped * model_dim + 2 * widest + rows * config.count;
+  // The int8 forms of x, of its groups and of the gates: two bytes per value are more than enough,
+  // and every expert may fill up a tile of four rows.
+  const size_t int8 = rows * model_dim + (grouped + 3 * config.count) * (model_dim + config.dim) +
+                      rows * config.shared_dim;
+  const size_t routing = grouped * 4 * sizeof(uint32_t);
+  return floats * sizeof(float) + 2 * int8 + routing;
+}
+
 void ExpertStep::Run(const ExpertConfig& config, const ExpertWeights& weights,
-                     MatView<const float> x, MatView<float> y, ThreadPool& pool) {
+                     MatView<const float> routed, MatView<const float> x, MatView<float> y,
+                     ThreadPool& pool) {
   const size_t num_parts = (x.rows + kRows - 1) / kRows;
   for (size_t part = 0; part < num_parts; ++part) {
     const size_t first = part * x.rows / num_parts;
     const size_t rows = (part + 1) * x.rows / num_parts - first;
-    RunSome(config, weights, x.Rows(first, rows), y.Rows(first, rows), pool);
+    RunSome(config, weights, routed.Rows(first, rows), x.Rows(first, rows), y.Rows(first, rows),
+            pool);
   }
 }
 
 void ExpertStep::RunSome(const ExpertConfig& config, const ExpertWeights& weights,
-                         MatView<const float> x, MatView<float> y, ThreadPool& pool) {
+                         MatView<const float> routed, MatView<const float> x, MatView<float> y,
+                         ThreadPool& pool) {
   const size_t used = config.used;
-  rows_.Set(x);
+  rows_.Set(routed);
   logits_.Resize(x.rows, config.count);
   MatMul(rows_, weights.router, logits_.View(), pool);
-  const Routing routing = ChooseExperts(config, logits_.View(), weights.router_bias, pool);
+  const Routing routing =
+      ChooseExperts(config, logits_.View(), weights.router_bias, pool, weights.scales);
 
   // Rows of the same expert side by side, in the order of their rows.
   std::vector<uint32_t> rows_of_expert(config.count, 0);
@@ -144,7 +166,7 @@ void ExpertStep::RunSome(const ExpertConfig& config, const ExpertWeights& weight
   up_.Resize(source.size(), config.dim);
   MatMulExperts(grouped_rows_, weights.wgate, gate_.View(), pool);
   MatMulExperts(grouped_rows_, weights.wup, up_.View(), pool);
-  SwiGlu(gate_.View(), up_.View(), pool);
+  Gate(config.activation, gate_.View(), up_.View(), pool);
   gate_rows_.SetExperts(gate_.View(), rows_of_expert);
   down_.Resize(source.size(), x.cols);
   MatMulExperts(gate_rows_, weights.wdown, down_.View(), pool);
@@ -160,11 +182,12 @@ void ExpertStep::RunSome(const ExpertConfig& config, const ExpertWeights& weight
     }
   });
   if (config.shared_dim == 0) return;
+  if (routed.data != x.data) rows_.Set(x);
   gate_.Resize(x.rows, config.shared_dim);
   up_.Resize(x.rows, config.shared_dim);
   MatMul(rows_, weights.shared_wgate, gate_.View(), pool);
   MatMul(rows_, weights.shared_wup, up_.View(), pool);
-  SwiGlu(gate_.View(), up_.View(), pool);
+  Gate(config.activation, gate_.View(), up_.View(), pool);
   gate_rows_.Set(gate_.View());
   down_.Resize(x.rows, x.cols);
   MatMul(gate_rows_, weights.shared_wdown, down_.View(), pool);

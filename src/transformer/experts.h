@@ -23,18 +23,32 @@ struct Routing {
 };
 
 // logits: [rows, experts], the router's product with each row. bias may be empty.
+// scales: factors of the experts' weights; may be empty.
 Routing ChooseExperts(const ExpertConfig& config, MatView<const float> logits,
-                      std::span<const float> bias, ThreadPool& pool);
+                      std::span<const float> bias, ThreadPool& pool,
+                      std::span<const float> scales = {});
+
+// gate[i] = activation(gate[i]) * up[i]
+void Gate(Activation activation, MatView<float> gate, MatView<const float> up, ThreadPool& pool);
 
 class ExpertStep {
  public:
+  // An upper bound of what a step over `num_rows` rows takes, kept for the next.
+  static size_t WorkspaceBytes(const ExpertConfig& config, size_t model_dim, size_t num_rows);
+
   // y = the experts' output for the normed rows x.   x, y: [rows, model_dim]
   void Run(const ExpertConfig& config, const ExpertWeights& weights, MatView<const float> x,
-           MatView<float> y, ThreadPool& pool);
+           MatView<float> y, ThreadPool& pool) {
+    Run(config, weights, x, x, y, pool);
+  }
+  // The same with a router that sees rows of its own.   routed: [rows, model_dim]
+  void Run(const ExpertConfig& config, const ExpertWeights& weights, MatView<const float> routed,
+           MatView<const float> x, MatView<float> y, ThreadPool& pool);
 
  private:
-  void RunSome(const ExpertConfig& config, const ExpertWeights& weights, MatView<const float> x,
-               MatView<float> y, ThreadPool& pool);
+  void RunSome(const ExpertConfig& config, const ExpertWeights& weights,
+               MatView<const float> routed, MatView<const float> x, MatView<float> y,
+               ThreadPool& pool);
 
   Activations rows_;    // x, for the router and the shared expert
   Mat<float> logits_;   // [rows, experts]

@@ -19,22 +19,32 @@ void Include(RowSet& rows, const RowSet& more) {
   if (!rows.Includes(more)) rows = rows.Union(more);
 }
 
-bool AsksAfterAttention(const SequenceState& state, const LayerPlan& plan) {
-  return plan.ask_after_attention || state.keeps().attention;
-}
+// For each row the first key it sees and one past the last; empty: all.
+struct KeyRanges {
+  std::vector<uint32_t> begin, end;
+};
 
-// For each row, one past the last key it sees.
-std::vector<uint32_t> KeyEnds(const SequenceState& state, const StepInput& input,
-                              const RowSet& rows) {
-  std::vector<uint32_t> ends;
+KeyRanges KeysOf(const SequenceState& state, const StepInput& input, const RowSet& rows,
+                 size_t window) {
+  KeyRanges keys;
   const AttentionPattern& attention = state.attention();
-  if (attention.kind == AttentionKind::kFull) return ends;
-  ends.reserve(rows.size());
+  if (attention.kind == AttentionKind::kFull) return keys;
   for (const uint32_t row : rows) {
-    const size_t end = attention.BlockEnd(row, input.prompt_length);
-    ends.push_back(static_cast<uint32_t>(std::min(end, state.num_rows())));
+    size_t end = row + 1;
+    if (attention.kind == AttentionKind::kBlocks) {
+      end = attention.BlockEnd(row, input.prompt_length);
+    } else if (input.IsDecoded(row)) {
+      end = input.block_end;
+    }
+    keys.end.push_back(static_cast<uint32_t>(std::min(end, state.num_rows())));
+    if (window == 0) continue;
+    // Inside the block being decoded there is no window.
+    const size_t last = attention.kind == AttentionKind::kCausal && input.IsDecoded(row)
+                            ? input.block_begin
+                            : size_t{row};
+    keys.begin.push_back(static_cast<uint32_t>(last + 1 - std::min(last + 1, window)));
   }
-  return ends;
+  return keys;
 }
 
 // The rows whose logits are read: all wanted ones, and the checked ones that are `there`.
@@ -80,13 +90,14 @@ bool LayerStep::Stack::operator==(const Stack& other) const {
   return true;
 }
 
-LayerStep::LayerStep(const ModelConfig& config, const RopeTable& rope, ThreadPool& pool,
-                     PhaseClock& clock)
-    : config_(config), rope_(rope), pool_(pool), clock_(clock) {}
+LayerStep::LayerStep(const ModelConfig& config, const std::array<RopeTable, 2>& ropes,
+                     ThreadPool& pool, PhaseClock& clock)
+    : config_(config), ropes_(ropes), pool_(pool), clock_(clock) {}
 
 void LayerStep::Run(size_t layer, const LayerWeights& weights, std::span<const SequenceStep> batch,
                     std::vector<RowSet>& live) {
   layer_ = layer;
+  shape_ = config_.shape(layer);
   weights_ = &weights;
   Plan(batch, live);  // which rows, by each sequence's policy
   NormInputs(batch);
@@ -134,6 +145,7 @@ void LayerStep::CompletePlan(const SequenceStep& sequence, const RowSet& live, L
   const SequenceState& state = *sequence.state;
   RowSet must = input.never_computed;
   if (state.keeps().reuse == Reuse::kNothing) Include(must, input.wanted);
+  Include(must, plan.live.Between(0, state.first_reusing()));
   if (IsLastLayer() && !state.reuses(layer_)) Include(must, Reads(input, live));
   if (!must.empty()) {
     for (RowSet* rows : {&plan.k_rows, &plan.v_rows, &plan.out_rows, &plan.live}) {
@@ -143,8 +155,12 @@ void LayerStep::CompletePlan(const SequenceStep& sequence, const RowSet& live, L
   }
   if (IsLastLayer()) {
     const RowSet reads = Reads(input, plan.live);
-    // A policy that chooses after attention is cut down there (Attend).
-    if (!state.reuses(layer_) && !AsksAfterAttention(state, plan)) plan.out_rows = reads;
+    // A policy that sees attention weights is cut down there (Attend).
+    if (!state.reuses(layer_) && !state.keeps().attention) {
+      plan.out_rows = reads;
+      plan.q_rows.reset();
+      plan.ask_after_attention = false;
+    }
     plan.live = reads.Union(plan.out_rows);
   }
   SPA_CHECK(plan.live.Includes(plan.out_rows));
@@ -194,12 +210,13 @@ void LayerStep::Project(const Stack& stack, const PackedMatrix& w, const std::ve
 
 void LayerStep::PlaceHeads(const Stack& stack, const std::vector<float>& gain, Mat<float>& rows) {
   if (!gain.empty()) {
-    RmsNormHeads(rows.View(), config_.head_dim, gain.data(), config_.norm_epsilon, pool_);
+    RmsNormHeads(rows.View(), shape_.head_dim, gain.data(), config_.norm_epsilon, pool_);
   }
+  const RopeTable& rope = ropes_[config_.is_wide(layer_) ? 1 : 0];
   for (size_t s = 0; s < stack.rows.size(); ++s) {
     // A row's position is its place in the sequence.
-    Rope(rows.View().Rows(stack.first[s], stack.rows[s]->size()), *stack.rows[s], config_.head_dim,
-         rope_, pool_);
+    Rope(rows.View().Rows(stack.first[s], stack.rows[s]->size()), *stack.rows[s], shape_.head_dim,
+         rope, pool_);
   }
 }
 
@@ -215,7 +232,10 @@ void LayerStep::RefreshKeysValues(std::span<const SequenceStep> batch) {
   }
   Project(k_stack, weights_->wk, weights_->bk, k_);
   PlaceHeads(k_stack, weights_->k_norm, k_);
-  Project(v_stack, weights_->wv, weights_->bv, v_);
+  Project(v_stack, shape_.values_are_keys ? weights_->wk : weights_->wv, weights_->bv, v_);
+  if (config_.value_norm) {
+    RmsNormHeads(v_.View(), shape_.head_dim, nullptr, config_.norm_epsilon, pool_);
+  }
   for (size_t s = 0; s < batch.size(); ++s) {
     KvCache& kv = batch[s].state->kv(layer_);
     kv.StoreKeys(plans_[s].k_rows, k_.View().Rows(k_stack.first[s], plans_[s].k_rows.size()),
@@ -250,19 +270,21 @@ void LayerStep::MakeQueries(std::span<const SequenceStep> batch) {
 void LayerStep::Attend(std::span<const SequenceStep> batch) {
   out_ = Stack();
   for (const LayerPlan& plan : plans_) out_.Add(plan.out_rows);
-  heads_.Resize(out_.size(), config_.q_dim());
+  heads_.Resize(out_.size(), config_.q_dim(layer_));
   std::vector<AttentionJob> jobs;
-  std::vector<std::vector<uint32_t>> key_ends(batch.size());  // empty: every key
+  std::vector<KeyRanges> keys(batch.size());
   std::vector<std::optional<RowSet>> chosen(batch.size());
   for (size_t s = 0; s < batch.size(); ++s) {
     SequenceState& state = *batch[s].state;
     const size_t count = plans_[s].out_rows.size();
-    key_ends[s] = KeyEnds(state, batch[s].input, plans_[s].out_rows);
+    keys[s] = KeysOf(state, batch[s].input, plans_[s].out_rows, shape_.window);
     AttentionJob job{.q = queries_[s],
                      .kv = &state.kv(layer_),
                      .out = heads_.View().Rows(out_.first[s], count),
-                     .key_end = key_ends[s],
-                     .hidden = state.hidden()};
+                     .key_begin = keys[s].begin,
+                     .key_end = keys[s].end,
+                     .hidden = state.hidden(),
+                     .score_scale = config_.attention_scale};
     if (!state.keeps().attention) {
       jobs.push_back(job);
       continue;
@@ -286,12 +308,17 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
       chosen[s] = Reads(batch[s].input, plans_[s].out_rows);
     } else if (chosen[s]) {
       Include(*chosen[s], batch[s].input.never_computed);
+      Include(*chosen[s], plans_[s].live.Between(0, state.first_reusing()));
     }
   }
   KeepChosen(batch, chosen);
   attn_.Resize(out_.size(), config_.model_dim);
   heads_rows_.Set(heads_.View().Rows(0, out_.size()));
   MatMul(heads_rows_, weights_->wo, attn_.View(), pool_);
+  if (config_.post_norms) {
+    RmsNormHeads(attn_.View(), config_.model_dim, weights_->post_attn_norm.data(),
+                 config_.norm_epsilon, pool_);
+  }
 }
 
 AttentionView LayerStep::Attended(std::span<const SequenceStep> batch, size_t s,
@@ -350,10 +377,37 @@ void LayerStep::FeedForward(std::span<const SequenceStep> batch) {
   RmsNorm(hidden_.View(), RowSet::All(count), weights_->ffn_norm.data(), config_.norm_epsilon,
           ffn_normed_.View(), pool_);
   ffn_.Resize(count, config_.model_dim);
-  if (config_.has_experts(layer_)) {
+  if (config_.has_dense(layer_)) {
+    DenseFfn();
+    if (config_.has_experts(layer_)) ExpertsBesideDense();
+  } else {
     experts_.Run(config_.experts, weights_->experts, ffn_normed_.View(), ffn_.View(), pool_);
-    return;
   }
+  if (config_.post_norms) {
+    RmsNormHeads(ffn_.View(), config_.model_dim, weights_->post_ffn_norm.data(),
+                 config_.norm_epsilon, pool_);
+  }
+}
+
+// The experts see the same rows, through norms of their own.
+void LayerStep::ExpertsBesideDense() {
+  const size_t d = config_.model_dim;
+  const RowSet all = RowSet::All(out_.size());
+  const float epsilon = config_.norm_epsilon;
+  RmsNormHeads(ffn_.View(), d, weights_->post_dense_norm.data(), epsilon, pool_);
+  RmsNorm(hidden_.View(), all, weights_->expert_norm.data(), epsilon, ffn_normed_.View(), pool_);
+  routed_.Resize(out_.size(), d);
+  RmsNorm(hidden_.View(), all, weights_->experts.router_norm.data(), epsilon, routed_.View(),
+          pool_);
+  beside_.Resize(out_.size(), d);
+  experts_.Run(config_.experts, weights_->experts, routed_.View(), ffn_normed_.View(),
+               beside_.View(), pool_);
+  RmsNormHeads(beside_.View(), d, weights_->post_expert_norm.data(), epsilon, pool_);
+  AddRows(beside_.View(), ffn_.View(), pool_);
+}
+
+void LayerStep::DenseFfn() {
+  const size_t count = out_.size();
   const size_t num_parts = (count + kFfnRows - 1) / kFfnRows;
   for (size_t part = 0; part < num_parts; ++part) {
     const size_t first = part * count / num_parts;
@@ -363,9 +417,24 @@ void LayerStep::FeedForward(std::span<const SequenceStep> batch) {
     up_.Resize(rows, config_.ffn_dim);
     MatMul(ffn_rows_, weights_->wgate, gate_.View(), pool_);
     MatMul(ffn_rows_, weights_->wup, up_.View(), pool_);
-    SwiGlu(gate_.View(), up_.View(), pool_);
+    Gate(config_.activation, gate_.View(), up_.View(), pool_);
     gate_rows_.Set(gate_.View());
     MatMul(gate_rows_, weights_->wdown, ffn_.View().Rows(first, rows), pool_);
+  }
+}
+
+// Rows of the block being decoded have one factor, those of the text before it another. What a row
+// adds to its input is then no update any more: no cache that reuses one runs such a model.
+void LayerStep::ScaleOutputs(std::span<const SequenceStep> batch) {
+  for (size_t s = 0; s < batch.size(); ++s) {
+    const RowSet& rows = plans_[s].out_rows;
+    SPA_CHECK(!batch[s].state->reuses(layer_));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      float* row = hidden_.Row(out_.first[s] + i);
+      const float scale =
+          batch[s].input.IsDecoded(rows[i]) ? weights_->scale : weights_->encoder_scale;
+      for (size_t c = 0; c < hidden_.cols(); ++c) row[c] *= scale;
+    }
   }
 }
 
@@ -373,6 +442,7 @@ void LayerStep::UpdateRows(std::span<const SequenceStep> batch, std::vector<RowS
   clock_.Enter(Phase::kOther);
   AddRows(ffn_.View(), hidden_.View(), pool_);  // the new output of the recomputed rows
   AddRows(ffn_.View(), attn_.View(), pool_);    // their update
+  if (config_.layer_scales) ScaleOutputs(batch);
   for (size_t s = 0; s < batch.size(); ++s) {
     SequenceState& state = *batch[s].state;
     LayerPlan& plan = plans_[s];
@@ -386,14 +456,11 @@ void LayerStep::UpdateRows(std::span<const SequenceStep> batch, std::vector<RowS
     if (!state.reuses(layer_)) {
       SPA_CHECK(reusing.empty());
     } else if (state.keeps().reuse == Reuse::kUpdate) {
-      ScatterRows(attn_.View().Rows(out_.first[s], count), plan.out_rows, state.kept(layer_).View(),
-                  pool_);
-      AddRowsAt(state.kept(layer_).View(), reusing, x, pool_);
+      state.kept(layer_).Store(plan.out_rows, attn_.View().Rows(out_.first[s], count), pool_);
+      state.kept(layer_).AddTo(reusing, x, pool_);
     } else {
-      ScatterRows(output, plan.out_rows, state.kept(layer_).View(), pool_);
-      for (const uint32_t row : reusing) {
-        std::copy_n(state.kept(layer_).Row(row), config_.model_dim, x.Row(row));
-      }
+      state.kept(layer_).Store(plan.out_rows, output, pool_);
+      state.kept(layer_).CopyTo(reusing, x, pool_);
     }
     ScatterRows(output, plan.out_rows, x, pool_);
     live[s] = std::move(plan.live);

@@ -3,6 +3,7 @@
 // efficient product with each weight.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <vector>
@@ -29,7 +30,9 @@ class LayerStep {
   // in a large L3, where a prompt of 8192 rows would take 800.
   static constexpr size_t kFfnRows = 256;
 
-  LayerStep(const ModelConfig& config, const RopeTable& rope, ThreadPool& pool, PhaseClock& clock);
+  // ropes: of the layers with a window or alike, and of wide ones (ModelConfig::wide).
+  LayerStep(const ModelConfig& config, const std::array<RopeTable, 2>& ropes, ThreadPool& pool,
+            PhaseClock& clock);
 
   // live[s]: rows of batch[s] that enter the layer; on return those that leave it.
   void Run(size_t layer, const LayerWeights& weights, std::span<const SequenceStep> batch,
@@ -60,6 +63,9 @@ class LayerStep {
                          MatView<const float> mean_weights);
   void KeepChosen(std::span<const SequenceStep> batch, std::span<std::optional<RowSet>> chosen);
   void FeedForward(std::span<const SequenceStep> batch);
+  void DenseFfn();
+  void ExpertsBesideDense();
+  void ScaleOutputs(std::span<const SequenceStep> batch);
   void UpdateRows(std::span<const SequenceStep> batch, std::vector<RowSet>& live);
 
   bool IsLastLayer() const { return layer_ + 1 == config_.num_layers; }
@@ -71,12 +77,13 @@ class LayerStep {
   void PlaceHeads(const Stack& stack, const std::vector<float>& gain, Mat<float>& rows);
 
   const ModelConfig& config_;
-  const RopeTable& rope_;
+  const std::array<RopeTable, 2>& ropes_;
   ThreadPool& pool_;
   PhaseClock& clock_;
 
   // The layer being run.
   size_t layer_ = 0;
+  LayerShape shape_;
   const LayerWeights* weights_ = nullptr;
   std::vector<LayerPlan> plans_;     // per sequence
   std::vector<RowSet> in_rows_;      // per sequence: rows whose q, k or v is projected
@@ -100,8 +107,9 @@ class LayerStep {
   Mat<float> gate_, up_;  // [some of the out rows, ffn_dim]
   Activations gate_rows_;
   ExpertStep experts_;
-  Mat<float> ffn_;          // [out rows, model_dim]
-  Mat<float> view_normed_;  // [rows, model_dim], for LayerView::Normed
+  Mat<float> routed_, beside_;  // [out rows, model_dim], with a dense network beside the experts
+  Mat<float> ffn_;              // [out rows, model_dim]
+  Mat<float> view_normed_;      // [rows, model_dim], for LayerView::Normed
   Activations view_rows_;
 };
 

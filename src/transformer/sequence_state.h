@@ -8,6 +8,7 @@
 
 #include "base/matrix.h"
 #include "kernels/attention.h"
+#include "kernels/kept_rows.h"
 #include "model/config.h"
 #include "transformer/cache_policy.h"
 
@@ -16,8 +17,14 @@ namespace spa {
 class SequenceState {
  public:
   // `num_rows` is the most the sequence may grow to; rows cost memory once they are visible.
-  SequenceState(const ModelConfig& config, size_t num_rows, KvType kv_type,
+  // `prompt_rows` is how many of them predict no position of the canvas.
+  SequenceState(const ModelConfig& config, size_t num_rows, size_t prompt_rows, KvType kv_type,
                 std::unique_ptr<CachePolicy> policy);
+
+  // Rows of a prompt that predict no position after it.
+  static size_t PromptRows(const ModelConfig& config, size_t prompt_length) {
+    return config.logit_shift && prompt_length > 0 ? prompt_length - 1 : prompt_length;
+  }
 
   size_t num_rows() const { return num_rows_; }
   CachePolicy& policy() { return *policy_; }
@@ -25,15 +32,17 @@ class SequenceState {
   const AttentionPattern& attention() const { return attention_; }
   void set_attention(const AttentionPattern& attention) { attention_ = attention; }
   const Keeps& keeps() const { return keeps_; }
-  KvCache& kv(size_t layer) { return keeps_.kv ? kv_[layer] : kv_[0]; }
+  KvCache& kv(size_t layer) { return kv_.size() > 1 ? kv_[layer] : kv_[0]; }
   // Whether unplanned rows of a layer reuse something.
   bool reuses(size_t layer) const {
     return keeps_.reuse != Reuse::kNothing &&
            (keeps_.reuse_in_last_layer || layer + 1 < num_layers_);
   }
+  // The first row that may reuse something.
+  size_t first_reusing() const { return first_reusing_; }
   bool keeps_queries(size_t layer) const { return layer < keeps_.query_layers; }
-  // Kept update or output of every row.   [num_rows, model_dim]
-  Mat<float>& kept(size_t layer) { return kept_[layer]; }
+  // Kept updates or outputs.
+  KeptRows& kept(size_t layer) { return kept_[layer]; }
   // Kept queries, after RoPE.   [num_rows, q_dim]
   Mat<float>& queries(size_t layer) { return queries_[layer]; }
   // Kept inputs.   [num_rows, model_dim]
@@ -43,8 +52,8 @@ class SequenceState {
   Mat<float>& x() { return x_; }
   size_t cache_bytes() const;
   // An upper bound of that for a sequence of `num_rows`, known before it begins.
-  static size_t BytesFor(const ModelConfig& config, size_t num_rows, KvType kv_type,
-                         const CachePolicy& policy);
+  static size_t BytesFor(const ModelConfig& config, size_t num_rows, size_t prompt_rows,
+                         KvType kv_type, const CachePolicy& policy);
 
   // Fills in never_computed and new_tokens, and remembers which rows are hidden.
   void Describe(StepInput& input);
@@ -60,6 +69,10 @@ class SequenceState {
   // on what follows, so this is an approximation, like keeping prompt rows between refreshes.
   // Returns false and changes nothing if the policy does not allow it or the donor never ran.
   bool AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPool& pool);
+  // The token each row last ran with; -1: it never ran.
+  std::span<const TokenId> tokens() const { return tokens_; }
+  // Keeps rows [0, num_rows) for AdoptPrefix and gives the memory of everything else back.
+  void Shrink(size_t num_rows, ThreadPool& pool);
 
   // Rows that ran attention and FFN, summed over steps and layers, and what a dense pass over all
   // rows would have run.
@@ -75,9 +88,11 @@ class SequenceState {
   AttentionPattern attention_;
   std::unique_ptr<CachePolicy> policy_;
   Keeps keeps_;
+  size_t first_reusing_;
   std::vector<KvCache> kv_;
-  std::vector<Mat<float>> kept_, queries_, inputs_, identifiers_;  // per layer that has them
-  std::vector<TokenId> tokens_;  // per row: the token it last ran with
+  std::vector<KeptRows> kept_;
+  std::vector<Mat<float>> queries_, inputs_, identifiers_;  // per layer that has them
+  std::vector<TokenId> tokens_;                             // per row: the token it last ran with
   std::vector<uint8_t> hidden_;
   Mat<float> x_;  // [num_rows, model_dim], the residual stream
 };

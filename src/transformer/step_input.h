@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/matrix.h"
 #include "base/token.h"
 #include "transformer/row_set.h"
 
@@ -18,6 +19,8 @@ struct StepInput {
   size_t prompt_length = 0;         // rows [0, prompt_length) are the prompt
   size_t block_begin = 0;           // the block being decoded
   size_t block_end = 0;
+  size_t part_begin = 0;  // the part of the block that is decoded now: all of it, or a sub-block
+  size_t part_end = 0;
   size_t step = 0;  // counted over the whole generation
   size_t step_in_block = 0;
   // A position is predicted by the row this many places before it (Dream: 1).
@@ -32,11 +35,17 @@ struct StepInput {
   // Rows whose logits verify settled positions; read only if the row reaches the last layer.
   RowSet checked = {};
 
+  // Rows of the block: the mean embedding the step before expected there, for models that are
+  // conditioned on it; empty: nothing is known yet.   [block_end - block_begin, model_dim]
+  MatView<const float> expected = {};
+
   // Set by the transformer:
   RowSet never_computed = {};  // visible rows without keys and values: planned in every layer
   // Visible rows whose token is not the one they last ran with, never_computed included.
   RowSet new_tokens = {};
 
+  // Whether a row is of the block being decoded, and not of the text before it.
+  bool IsDecoded(uint32_t row) const { return row >= block_begin; }
   size_t num_rows() const { return ids.size(); }  // room for rows, visible or not
   size_t end() const { return visible.empty() ? 0 : visible[visible.size() - 1] + 1; }
   RowSet reads() const { return wanted.Union(checked); }

@@ -3,6 +3,7 @@
 // depend on the rest of the batch or on the thread count.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -38,6 +39,10 @@ class Transformer {
   Transformer(const ModelConfig& config, const Weights& weights, ThreadPool& pool);
   ~Transformer();
 
+  // Called after each layer of a step, so that a long one can tell how far it is.
+  using OnLayer = std::function<void(size_t done, size_t layers)>;
+  void set_on_layer(OnLayer on_layer) { on_layer_ = std::move(on_layer); }
+
   // Also fills in the part of StepInput that the transformer sets.
   void Step(std::span<SequenceStep> batch, const LogitSink& sink);
 
@@ -53,17 +58,23 @@ class Transformer {
   PhaseClock& clock() { return clock_; }
 
  private:
+  void GrowRopes(size_t num_positions);
+  // Rows of the block being decoded, if the model is conditioned on what it expected there.
+  void Condition(SequenceStep& sequence, const RowSet& rows);
   void Logits(std::span<const SequenceStep> batch, const LogitSink& sink);
 
   const ModelConfig& config_;
   const Weights& weights_;
   ThreadPool& pool_;
-  RopeTable rope_;  // grows with the longest sequence seen
+  OnLayer on_layer_;
+  std::array<RopeTable, 2> ropes_;  // grow with the longest sequence seen
   PhaseClock clock_;
   std::unique_ptr<LayerStep> layer_;  // one object, with its workspace, runs all layers
   Mat<float> final_;                  // [wanted rows of the batch, model_dim]
   Mat<float> logits_;                 // [kLogitRows, vocab_rows]
   Activations final_rows_;
+  Mat<float> expected_, gate_, up_, condition_;  // [rows, model_dim or ffn_dim], of Condition
+  Activations condition_rows_;
 };
 
 }  // namespace spa

@@ -52,12 +52,15 @@ bool StaysF32(TensorRole role, const std::vector<uint64_t>& shape) {
   return shape.size() == 1 || role == TensorRole::kRouter;
 }
 
+// The output head of a 4-bit model has more bits.
+DType WantedType(TensorRole role, DType dtype) {
+  const bool is_4_bit = dtype == DType::kQ4_0 || dtype == DType::kQ4_K;
+  return role == TensorRole::kHead && is_4_bit ? DType::kQ6_K : dtype;
+}
+
 DType StoredType(TensorRole role, const std::vector<uint64_t>& shape, DType wanted) {
   if (StaysF32(role, shape)) return DType::kF32;
-  if (role == TensorRole::kHead && (wanted == DType::kQ4_0 || wanted == DType::kQ4_K)) {
-    wanted = DType::kQ6_K;
-  }
-  for (const DType dtype : {wanted, DType::kQ8_0, DType::kF16}) {
+  for (const DType dtype : {WantedType(role, wanted), DType::kQ8_0, DType::kF16}) {
     if (shape.back() % Info(dtype).block_size == 0) return dtype;
   }
   return DType::kF16;
@@ -99,13 +102,20 @@ void WriteExperts(GgufWriter& writer, const std::string& prefix, const ExpertCon
 void WriteDiffusionKeys(GgufWriter& writer, const ModelConfig& config) {
   writer.AddBool("diffusion.shift_logits", config.logit_shift);
   writer.AddUint32("diffusion.gen_length", static_cast<uint32_t>(config.decode.gen_length));
-  const bool blocks = config.attention.kind == AttentionKind::kBlocks;
+  const bool blocks = config.attention.kind != AttentionKind::kFull;
+  const bool causal = config.attention.kind == AttentionKind::kCausal;
   const size_t block = blocks ? config.attention.block_length : config.decode.block_length;
   if (block > 0) writer.AddUint32("diffusion.block_length", static_cast<uint32_t>(block));
-  writer.AddString("diffusion.attention", blocks ? "block" : "full");
+  writer.AddString("diffusion.attention", causal ? "causal" : blocks ? "block" : "full");
+  if (causal) writer.AddUint32("diffusion.canvas_length", static_cast<uint32_t>(block));
   if (blocks) {
     const bool start = config.attention.origin == BlockOrigin::kStart;
     writer.AddString("diffusion.block_origin", start ? "start" : "prompt_end");
+  }
+  if (config.single_turn) writer.AddBool("diffusion.single_turn", true);
+  if (!config.question_forms.empty()) {
+    writer.AddStrings("diffusion.question_forms", config.question_forms);
+    writer.AddString("diffusion.knows", config.knows);
   }
   if (config.expand_id) {
     writer.AddUint32("diffusion.expand_token_id", static_cast<uint32_t>(*config.expand_id));
@@ -115,12 +125,39 @@ void WriteDiffusionKeys(GgufWriter& writer, const ModelConfig& config) {
   }
 }
 
-void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type) {
-  const std::string prefix = config.family + ".";
+// The heads of layers with a window (_swa) and of those without.
+void WriteLayerShapes(GgufWriter& writer, const std::string& prefix, const ModelConfig& config) {
   const auto number = [&](const char* key, size_t value) {
     writer.AddUint32(prefix + key, static_cast<uint32_t>(value));
   };
-  writer.AddString("general.architecture", config.family);
+  std::vector<int32_t> kv_heads, windowed;
+  for (size_t layer = 0; layer < config.num_layers; ++layer) {
+    kv_heads.push_back(static_cast<int32_t>(config.shape(layer).num_kv_heads));
+    windowed.push_back(config.is_wide(layer) ? 0 : 1);
+  }
+  writer.AddInt32s(prefix + "attention.head_count_kv", kv_heads);
+  writer.AddInt32s(prefix + "attention.sliding_window_pattern", windowed);
+  number("attention.sliding_window", config.shape(0).window);
+  for (const auto& [key, narrow, wide] :
+       {std::tuple{"attention.key_length", config.head_dim, config.wide.head_dim},
+        {"attention.value_length", config.head_dim, config.wide.head_dim},
+        {"rope.dimension_count", config.rope_dim, config.wide.head_dim}}) {
+    number(key, wide);
+    number((std::string(key) + "_swa").c_str(), narrow);
+  }
+  writer.AddFloat32(prefix + "rope.freq_base", static_cast<float>(config.wide_rope_theta));
+  writer.AddFloat32(prefix + "rope.freq_base_swa", static_cast<float>(config.rope_theta));
+  writer.AddUint32("diffusion.turning_dimensions", static_cast<uint32_t>(config.wide_rope_dim));
+}
+
+void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type,
+                 bool autoregressive = false) {
+  const std::string architecture = autoregressive ? "llama" : config.family;
+  const std::string prefix = architecture + ".";
+  const auto number = [&](const char* key, size_t value) {
+    writer.AddUint32(prefix + key, static_cast<uint32_t>(value));
+  };
+  writer.AddString("general.architecture", architecture);
   writer.AddString("general.name", config.name);
   writer.AddUint32("general.file_type", FileType(file_type));
   writer.AddUint32("general.quantization_version", kQuantizationVersion);
@@ -129,17 +166,25 @@ void WriteConfig(GgufWriter& writer, const ModelConfig& config, DType file_type)
   number("embedding_length", config.model_dim);
   if (config.ffn_dim > 0) number("feed_forward_length", config.ffn_dim);
   number("attention.head_count", config.num_heads);
-  number("attention.head_count_kv", config.num_kv_heads);
-  if (config.q_dim() != config.model_dim) {
-    number("attention.key_length", config.head_dim);
-    number("attention.value_length", config.head_dim);
+  if (config.layer_shapes.empty()) {
+    number("attention.head_count_kv", config.num_kv_heads);
+    if (config.q_dim() != config.model_dim) {
+      number("attention.key_length", config.head_dim);
+      number("attention.value_length", config.head_dim);
+    }
+    writer.AddFloat32(prefix + "rope.freq_base", static_cast<float>(config.rope_theta));
+    number("rope.dimension_count", config.rope_dim);
+  } else {
+    WriteLayerShapes(writer, prefix, config);
+  }
+  if (config.logit_cap > 0.0f) {
+    writer.AddFloat32(prefix + "final_logit_softcapping", config.logit_cap);
   }
   writer.AddFloat32(prefix + "attention.layer_norm_rms_epsilon", config.norm_epsilon);
-  writer.AddFloat32(prefix + "rope.freq_base", static_cast<float>(config.rope_theta));
-  number("rope.dimension_count", config.rope_dim);
   number("vocab_size", config.vocab_rows);
-  writer.AddBool(prefix + "attention.causal", false);
   if (config.experts.count > 0) WriteExperts(writer, prefix, config.experts);
+  if (autoregressive) return;
+  writer.AddBool(prefix + "attention.causal", false);
   WriteDiffusionKeys(writer, config);
 }
 
@@ -151,7 +196,7 @@ void WriteSpecialIds(GgufWriter& writer, const ModelConfig& config) {
   id("tokenizer.ggml.eos_token_id", config.eos_id);
   if (config.stop_ids.size() > 1) id("tokenizer.ggml.eot_token_id", config.stop_ids[1]);
   id("tokenizer.ggml.padding_token_id", config.pad_id);
-  id("tokenizer.ggml.mask_token_id", config.mask_id);
+  if (config.mask_id >= 0) id("tokenizer.ggml.mask_token_id", config.mask_id);
 }
 
 void WriteTokenizer(GgufWriter& writer, const Tokenizer::GgufForm& form,
@@ -221,8 +266,8 @@ const std::vector<DType>& EncodableTypes() {
   return types;
 }
 
-void WriteModel(const ModelFile& model, const std::filesystem::path& out,
-                const WriteOptions& options, ThreadPool& pool) {
+std::vector<OtherType> WriteModel(const ModelFile& model, const std::filesystem::path& out,
+                                  const WriteOptions& options, ThreadPool& pool) {
   std::error_code ignored;
   if (std::filesystem::equivalent(model.path(), out, ignored)) {
     throw Error("{} is the model itself: write to another file", out.string());
@@ -255,8 +300,12 @@ void WriteModel(const ModelFile& model, const std::filesystem::path& out,
     }
     WriteSpecialIds(writer, ids);
   }
+  std::vector<OtherType> others;
   for (const StoredTensor& stored : tensors) {
-    writer.DeclareTensor(stored.name, stored_type(stored), stored.shape);
+    const DType dtype = stored_type(stored);
+    writer.DeclareTensor(stored.name, dtype, stored.shape);
+    if (!options.dtype || StaysF32(stored.role(), stored.shape)) continue;
+    if (dtype != WantedType(stored.role(), *options.dtype)) others.push_back({stored.name, dtype});
   }
   writer.BeginData();
   uint64_t done = 0;
@@ -276,6 +325,7 @@ void WriteModel(const ModelFile& model, const std::filesystem::path& out,
     }
   }
   writer.Finish();
+  return others;
 }
 
 ModelConfig NamedShape(const std::string& name, size_t layers) {
@@ -384,17 +434,24 @@ size_t NumRows(const StoredTensor& tensor) {
 }
 
 bool IsNorm(TensorRole role) {
-  return role == TensorRole::kAttnNorm || role == TensorRole::kFfnNorm ||
-         role == TensorRole::kFinalNorm || role == TensorRole::kQNorm || role == TensorRole::kKNorm;
+  using enum TensorRole;
+  for (const TensorRole norm :
+       {kAttnNorm, kFfnNorm, kFinalNorm, kQNorm, kKNorm, kPostAttnNorm, kPostFfnNorm,
+        kPostDenseNorm, kExpertNorm, kPostExpertNorm, kConditionNorm, kRouterScale, kExpertScale,
+        kLayerScale, kEncoderScale}) {
+    if (role == norm) return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 void WriteSynthetic(const ModelConfig& config, DType dtype, uint64_t seed,
-                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool) {
+                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool,
+                    bool autoregressive) {
   CheckType(config, dtype);
   GgufWriter writer(out);
-  WriteConfig(writer, config, dtype);
+  WriteConfig(writer, config, dtype, autoregressive);
   WriteTokenizer(writer, ByteTokenizer(config), config);
   WriteSpecialIds(writer, config);
   const std::vector<StoredTensor> tensors =

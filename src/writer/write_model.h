@@ -27,14 +27,22 @@ struct WriteOptions {
   std::optional<DType> dtype;
   Progress progress;
 };
-void WriteModel(const ModelFile& model, const std::filesystem::path& out,
-                const WriteOptions& options, ThreadPool& pool);
+// Returns the names of the matrices that `dtype` does not fit, with what they got instead.
+struct OtherType {
+  std::string tensor;
+  DType dtype;
+};
+std::vector<OtherType> WriteModel(const ModelFile& model, const std::filesystem::path& out,
+                                  const WriteOptions& options, ThreadPool& pool);
 
 // The true dimensions of a published model. Throws Error naming the shapes there are.
 // layers: 0 keeps all.
 ModelConfig NamedShape(const std::string& name, size_t layers);
 
+// With `autoregressive` the file says that the same tensors are a causal model of the architecture
+// `llama`: what llama.cpp is measured with. This program does not run it.
 void WriteSynthetic(const ModelConfig& config, DType dtype, uint64_t seed,
-                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool);
+                    const std::filesystem::path& out, const Progress& progress, ThreadPool& pool,
+                    bool autoregressive = false);
 
 }  // namespace spa

@@ -53,6 +53,35 @@ check "the link is still one" [ -L "$work/link.f32" ]
 check "help of a command" bash -c "'$spa' help proxy | grep -q 'Usage: spa proxy'"
 check "stderr that is full" bash -c "'$spa' generate -p 'True is' -n 16 2> /dev/full"
 
+# What a person tries.
+check "one of a thing has no s" bash -c "'$spa' generate -p 'True is' -n 1 --block-length 1 2>&1 | grep -q '1 token .* 1 step '"
+check "a pause per step waits on terminals only" "$spa" "${ask[@]}" --watch --pause 10000
+check "a chat asks one question at a time" bash -c "printf 'not ( True ) is\nnot ( False ) is\n' | '$spa' chat > '$work/chat'"
+check "its second answer is right" grep -q 'Answer: True' "$work/chat"
+refused "a question it was not taught" "knows puzzles of six kinds" "$spa" generate -p 'Why is the sky blue?'
+check "unless it is asked raw" "$spa" generate --raw -p 'Why is the sky blue?' -n 16
+refused "a demo of it" "knows puzzles" "$spa" demo 'Why is the sky blue?'
+refused "almost a command" "did you mean 'generate'" "$spa" genrate -p hi
+refused "almost an option" "did you mean '--threshold'" "$spa" generate --treshold 0.9 -p hi
+refused "almost a cache" "did you mean 'fast-dual'" "$spa" generate --cache fast-duel -p hi
+refused "type without a shape" "requires --shape" "$spa" bench --type Q8_0
+refused "layers without a shape" "requires --shape" "$spa" bench --layers 2
+refused "kernels of a model" "excludes" "$spa" bench --kernels -m "$model"
+refused "kernels with caches" "excludes" "$spa" bench --kernels --caches spa
+refused "a system message nobody reads" "excludes" "$spa" generate --raw --system x -p hi
+refused "a pause without a picture" "requires --watch" "$spa" generate --pause 5 -p hi
+refused "a limit of no file" "requires --data" "$spa" compare --limit 3
+refused "rank 0" "rank" "$spa" proxy -r 0
+refused "threshold above 1" "from 0 to 1" "$spa" generate -p 'True is' --threshold 2
+refused "more steps than tokens" "more than the" "$spa" generate -p 'True is' --steps 1000
+refused "a type the width does not fit" "another type" "$spa" quantize "$model" "$work/x.gguf" Q4_K
+mkdir "$work/sealed"
+if [ "$(id -u)" -ne 0 ]; then chmod a-w "$work/sealed"; sealed=$work/sealed; else sealed=/proc; fi
+cp "$model" "$work/own.gguf"
+refused "proxies that cannot be stored" "not stored" env XDG_CACHE_HOME="$sealed" "$spa" proxy -m "$work/own.gguf"
+refused "a report that cannot be written" "cannot write" \
+  env XDG_CACHE_HOME="$work/cache" "$spa" profile --report "$work/no/report.html" -m "$work/own.gguf"
+check "no profile is left of that" [ ! -e "$work/cache" ]
 refused "no command" "subcommand" "$spa"
 refused "unknown command" "no command 'bogus'" "$spa" bogus
 refused "negative count" "whole number" "$spa" generate -p hi -n -1
@@ -78,7 +107,7 @@ echo "not a model" > "$work/text.gguf"
 refused "text as a model" "text.gguf" "$spa" "${ask[@]}" -m "$work/text.gguf"
 refused "block that does not divide" "not a multiple" "$spa" generate -p hi -n 30 --block-length 8
 refused "steps that do not divide" "steps" "$spa" generate -p hi -n 32 --block-length 8 --steps 6
-refused "prompt and answer beyond the context" "context" "$spa" generate -p hi -n 4096 --block-length 4096
+refused "prompt and answer beyond the context" "context" "$spa" generate -p 'True is' -n 4096 --block-length 4096
 refused "huge length" "whole number" "$spa" generate -p hi -n 1000000000000 --block-length 1000000000000
 refused "empty prompt" "empty" bash -c "'$spa' generate -f - < /dev/null"
 refused "unknown cache" "choose from" "$spa" "${ask[@]}" --cache nothing

@@ -39,6 +39,10 @@ for command in $commands; do
   while read -r flag value; do
     grep -q -- "$flag[ ,]" <<< "$help" || continue
     refused "$command" "$flag" "$value"
+    # Loading a model may take a minute: what is wrong without it is said before.
+    [ "$flag" != --model ] && grep -q -- "--model[ ,]" <<< "$help" || continue
+    refused "$command" "$flag" "$value" --model /nonexistent
+    grep -q /nonexistent "$work/err" && [ "$value" != /nonexistent ] && fail "$command $flag $value: after loading"
   done <<'FLAGS'
 --model /nonexistent
 --threads 0

@@ -35,7 +35,8 @@ class FamilyRun {
  public:
   FamilyRun(TestModel& model, const std::vector<TokenId>& prompt, const DecodeOptions& options,
             std::vector<TokenId> stop_ids, const std::string& cache,
-            std::vector<TokenId> suffix = {}, GivenCanvas canvas = {})
+            std::vector<TokenId> suffix = {}, const std::vector<std::string>& cache_options = {},
+            GivenCanvas canvas = {})
       : generation(model.file.config(), prompt, options,
                    {.mask_id = model.file.config().mask_id,
                     .fill_id = model.file.config().mask_id,
@@ -45,7 +46,8 @@ class FamilyRun {
                     .spaced = {},
                     .expand_id = options.grow ? *model.file.config().expand_id : -1,
                     .delete_id = options.grow ? *model.file.config().eos_id : -1},
-                   KvType::kF32, model.Policy(cache), std::move(suffix), std::move(canvas)) {}
+                   kDefaultKvType, model.Policy(cache, cache_options), std::move(suffix),
+                   std::move(canvas)) {}
 
   void Note() {
     const bool seed =
@@ -161,7 +163,7 @@ TEST(FamilyDecode, A2dInfill) {
       options.steps_per_block = (one["options"]["steps"].get<size_t>() + blocks - 1) / blocks;
       options.blocks_from_start = true;
       options.stop = Stop::kNever;
-      FamilyRun run(model, {ids.begin(), first}, options, {}, "none", {last, ids.end()},
+      FamilyRun run(model, {ids.begin(), first}, options, {}, "none", {last, ids.end()}, {},
                     {{first, last}, {}});
       Expect(Decode(model, run), one, true, "settled", family);
     }
@@ -186,7 +188,7 @@ TEST(FamilyDecode, DreamOn) {
     options.grow = one["options"]["max_gen_len"].get<size_t>() - masks;
     options.stop = Stop::kNever;
     for (const std::string cache : {"none", "spa"}) {
-      FamilyRun run(model, prefix, options, {}, cache, suffix,
+      FamilyRun run(model, prefix, options, {}, cache, suffix, {},
                     {std::vector<TokenId>(masks, model.file.config().mask_id), {}});
       const Decoder& decoder = run.generation.decoder();
       const auto seen = [&] {
@@ -272,8 +274,9 @@ TEST(FamilyDecode, FastDllmV2) {
   TestModel model(kFamilies + "fast-dllm-v2/model");
   for (const json& one : Cases("fast-dllm-v2")) {
     const json& o = one["options"];
-    if (o.value("use_block_cache", false)) continue;  // an approximation of its own
+    const bool parts = o.value("use_block_cache", false);  // an approximation of its own
     for (const std::string cache : {"none", "block"}) {
+      if (parts && cache == "none") continue;
       DecodeOptions options;
       options.schedule = Schedule::kNone;
       options.block_length = o["block_size"];
@@ -284,7 +287,8 @@ TEST(FamilyDecode, FastDllmV2) {
       options.gen_length =
           prompt / block * block + o["max_new_tokens"].get<size_t>() / block * block - prompt;
       options.block_attention = options.blocks_from_start = options.seed_blocks = true;
-      FamilyRun run(model, one["prompt"], options, {one["stop_id"].get<TokenId>()}, cache);
+      FamilyRun run(model, one["prompt"], options, {one["stop_id"].get<TokenId>()}, cache, {},
+                    parts ? std::vector<std::string>{"parts=on"} : std::vector<std::string>{});
       Decoded decoded = Decode(model, run);
       auto expected = one;
       // The reference ends with one more token, from the pass that stores the last block.

@@ -56,6 +56,7 @@ class InfillTest : public testing::Test {
                                .decode = ResolveInfill(engine(), {}, infill.given),
                                .cache = cache,
                                .warm_from = nullptr,
+                               .prefixes = nullptr,
                                .given = infill.given});
   }
   static std::vector<TokenId> FillIds(const Infill& infill, const SharedCache& cache) {

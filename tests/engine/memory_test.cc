@@ -50,7 +50,7 @@ TEST(Memory, AStateTakesWhatWasSaid) {
     Runner runner(TestEngine());
     Generation& generation = runner.Add({prompt, Options(), cache});
     const size_t promised = SequenceState::BytesFor(TestEngine().config(), prompt.size() + 32,
-                                                    KvType::kF32, *cache->make());
+                                                    prompt.size(), KvType::kF32, *cache->make());
     runner.Step();
     // Elastic-Cache begins to track rows in its second step.
     if (spec.name != "elastic") {
@@ -85,6 +85,34 @@ TEST(Memory, AGenerationStaysBelowItsPromise) {
       EXPECT_LE(taken() - before, promised) << name << " guidance " << cfg;
       EXPECT_GT(taken() - before, promised / 4) << name << " guidance " << cfg;
     }
+  }
+}
+
+// The experts' rows are many times the layer's.
+TEST(Memory, ExpertsStayBelowTheirPromise) {
+  const auto taken = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  for (const char* family : {"llada-moe", "llada2", "rnd1", "diffusion-gemma"}) {
+    Engine engine({.model = SPA_TEST_DATA "/families/" + std::string(family) + "/model",
+                   .threads = 2,
+                   .kv_type = KvType::kF32,
+                   .progress = {}});
+    const std::vector<TokenId> prompt(700, 5);
+    const SharedCache cache = engine.PrepareCache({.name = "none", .options = {}});
+    DecodeOptions options = engine.DefaultDecodeOptions();
+    options.gen_length = options.steps = 64;
+    options.block_length = std::min<size_t>(options.block_length, 32);
+    options.stop = Stop::kNever;
+    const size_t before = taken();
+    Runner runner(engine);
+    runner.Add(
+        {.prompt = prompt, .decode = options, .cache = cache, .warm_from = {}, .prefixes = {}});
+    runner.Step();
+    const size_t promised = TotalBytes(engine, NeedOf(engine, prompt.size(), options, *cache));
+    EXPECT_LE(taken() - before, promised) << family;
+    EXPECT_GT(taken() - before, promised / 5) << family;
   }
 }
 

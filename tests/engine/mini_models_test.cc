@@ -18,7 +18,7 @@ TEST_P(MiniModel, GreedyDecodingEqualsPyTorch) {
   const std::string name = GetParam();
   Engine engine({.model = SPA_MODELS_DIR "/" + name + ".gguf",
                  .threads = 2,
-                 .kv_type = KvType::kF32,
+                 .kv_type = kDefaultKvType,
                  .progress = {}});
   const SharedCache none = engine.PrepareCache({});
   std::ifstream in(SPA_TEST_DATA "/" + name + "_golden.jsonl");

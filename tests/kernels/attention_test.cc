@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/reference.h"
@@ -289,6 +290,26 @@ TEST(KvCache, KeepsRowsApart) {
 TEST(KvCache, HalvesTakeHalfTheMemory) {
   EXPECT_EQ(KvCache(64, 2, 32, KvType::kF32).bytes(), 2 * 64 * 64 * sizeof(float));
   EXPECT_EQ(KvCache(64, 2, 32, KvType::kF16).bytes(), 64 * 64 * sizeof(float));
+}
+
+TEST(KvCache, CopiesRowsBitForBitAndNoOthers) {
+  ThreadPool pool(2);
+  for (const KvType type : kKvTypes) {
+    for (const size_t count : {1u, 16u, 63u, 64u, 77u, 96u}) {
+      const Sequence from = MakeSequence(96, 2, 40, type, pool, 1);
+      for (const size_t room : {count, size_t{200}}) {
+        Sequence to = MakeSequence(room, 2, 40, type, pool, 9);
+        to.kv.CopyRows(from.kv, count, pool);
+        Mat<float> row(1, 80);
+        for (size_t i = 0; i < room; ++i) {
+          to.kv.LoadKey(i, row.data());
+          ASSERT_EQ(std::memcmp(row.data(), (i < count ? from : to).k.Row(i), 80 * 4), 0) << i;
+          to.kv.LoadValue(i, row.data());
+          ASSERT_EQ(std::memcmp(row.data(), (i < count ? from : to).v.Row(i), 80 * 4), 0) << i;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

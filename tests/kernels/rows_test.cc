@@ -42,17 +42,10 @@ TEST_P(RowsTest, AddsRows) {
   ThreadPool pool(2);
   for (const size_t n : {1, 7, 64, 300}) {
     const Mat<float> src = RandomMat(40, n, 4), before = RandomMat(40, n, 5);
-    Mat<float> all = RandomMat(40, n, 5), some = RandomMat(40, n, 5);
+    Mat<float> all = RandomMat(40, n, 5);
     AddRows(src.View(), all.View(), pool);
-    const std::vector<uint32_t> rows = {3, 39, 11};
-    AddRowsAt(src.View(), rows, some.View(), pool);
     for (size_t r = 0; r < 40; ++r) {
-      const bool chosen = std::find(rows.begin(), rows.end(), r) != rows.end();
-      for (size_t c = 0; c < n; ++c) {
-        const float sum = before.Row(r)[c] + src.Row(r)[c];
-        EXPECT_EQ(all.Row(r)[c], sum);
-        EXPECT_EQ(some.Row(r)[c], chosen ? sum : before.Row(r)[c]);
-      }
+      for (size_t c = 0; c < n; ++c) EXPECT_EQ(all.Row(r)[c], before.Row(r)[c] + src.Row(r)[c]);
     }
   }
 }
@@ -91,7 +84,6 @@ TEST(Rows, NoRowsIsNoWork) {
   Mat<float> x(3, 16), none(0, 16);
   GatherRows(x.View(), {}, none.View(), pool);
   ScatterRows(none.View(), {}, x.View(), pool);
-  AddRowsAt(x.View(), {}, x.View(), pool);
   AddRows(none.View(), none.View(), pool);
   CosineRows(none.View(), x.View(), {}, {}, pool);
 }

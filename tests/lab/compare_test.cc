@@ -36,7 +36,7 @@ TEST(Agreement, CountsUpToVanillasEnd) {
 
 TEST(CompareCaches, VanillaAgreesWithItselfAndAllCachesGetARow) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
-  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
   CompareOptions options;
   options.entries = Entries(ParseCacheList("spa:rho=1:scope=all,spa"));
   options.parallel = true;
@@ -78,7 +78,7 @@ TEST(CompareCaches, VanillaAgreesWithItselfAndAllCachesGetARow) {
 
 TEST(AblationEntries, CoverThePapersRows) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
-  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
   const auto entries = AblationEntries(engine, ParseCacheSpec("spa"));
   size_t identifiers = 0, ranks = 0, budgets = 0, forms = 0;
   for (const CompareEntry& entry : entries) {

@@ -220,7 +220,7 @@ TEST_F(EvalTest, ResumedRunRepeatsNothing) {
                           R"({"examples": [{"input": "not ( True ) is", "target": "False"},
                        {"input": "True and not False is", "target": "True"},
                        {"input": "False or False is", "target": "False"}]})");
-  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
   EvalOptions options;
   options.data = {data};
   options.limit = 2;
@@ -269,7 +269,7 @@ TEST_F(EvalTest, AWarmStartComputesSharedExamplesOnce) {
                        {"input": "True and not False is", "target": "True"},
                        {"input": "False or False is", "target": "False"},
                        {"input": "not ( False ) is", "target": "True"}]})")};
-  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
   options.few_shot = 1;
   options.kv = "f32";
   options.decode = engine.DefaultDecodeOptions();

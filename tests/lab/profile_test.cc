@@ -73,7 +73,7 @@ class ProfileTest : public testing::Test {
 
 TEST_F(ProfileTest, IsMeasuredStoredAndPickedUp) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
-  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
   const std::vector<double> published = Ratios(engine, "spa");
   ProfileOptions options;
   options.decode = engine.DefaultDecodeOptions();
@@ -138,7 +138,7 @@ TEST_F(ProfileTest, IsMeasuredStoredAndPickedUp) {
 
 TEST_F(ProfileTest, OfAnotherModelIsRefused) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
-  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
   const nlohmann::json profile = {
       {"fingerprint", "0123456789abcdef"},
       {"model", "LLaDA-of-somebody"},

@@ -28,7 +28,7 @@ std::vector<float> LogitsOfSteps(TestModel& model, const PolicyFactory& policy,
   ids.resize(block_end + rows_after_block, model.file.config().mask_id);
   std::vector<uint8_t> masked(ids.size(), 0);
   std::fill(masked.begin() + static_cast<ptrdiff_t>(prompt), masked.end(), 1);
-  SequenceState state(model.file.config(), ids.size(), KvType::kF32, policy());
+  SequenceState state(model.file.config(), ids.size(), prompt, kDefaultKvType, policy());
   const size_t vocab = model.file.config().vocab_rows;
   std::vector<float> all;
   std::vector<uint32_t> changed;

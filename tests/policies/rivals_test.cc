@@ -29,7 +29,8 @@ class Script {
         block_(block),
         ids_(prompt + gen, model.file.config().mask_id),
         masked_(prompt + gen, 0),
-        state_(model.file.config(), prompt + gen, KvType::kF32,
+        state_(model.file.config(), prompt + gen,
+               SequenceState::PromptRows(model.file.config(), prompt), kDefaultKvType,
                model.Policy(cache, Words(options))()) {
     state_.trace = true;
     for (size_t i = 0; i < prompt; ++i) ids_[i] = static_cast<TokenId>(7 + 5 * i % 50);

@@ -299,6 +299,75 @@ TEST(SpaPolicy, FirstLayerProjectsChangedTokensOnly) {
   }
 }
 
+// Rows are chosen by their attention output in every layer, and only rows whose input moved are
+// projected for it: choosing so is exact. (With form=output a row's input is its kept output, bit
+// by bit; under form=update it differs in rounding.)
+TEST(SpaPolicy, RowsThatDidNotMoveNeedNoProjection) {
+  struct ProjectsAll : SpaPolicy {
+    using SpaPolicy::SpaPolicy;
+    LayerPlan PlanLayer(LayerView& view) override {
+      LayerPlan plan = SpaPolicy::PlanLayer(view);
+      plan.k_rows = plan.v_rows = plan.live;
+      plan.q_rows.reset();
+      return plan;
+    }
+  };
+  TestModel model(kModel);
+  const PolicyContext context{
+      .file = &model.file, .weights = &model.weights, .pool = &model.pool, .progress = {}};
+  const CacheSpec spec{.name = "spa", .options = {{"rho", "0.1"}, {"form", "output"}}};
+  OptionReader reader(spec, SpaOptionTable());
+  const std::shared_ptr<const SpaModel> prepared = PrepareSpa(reader, context);
+  const std::vector<TokenId> prompt(20, 300);
+  const auto some =
+      model.Start(prompt, Greedy(24, 8), model.Policy("spa", {"rho=0.1", "form=output"}));
+  const auto all =
+      model.Start(prompt, Greedy(24, 8), [&] { return std::make_unique<ProjectsAll>(prepared); });
+  Generation* both[] = {some.get(), all.get()};
+  for (size_t step = 0; step < 20; ++step) StepTogether(model.transformer, both);
+  EXPECT_EQ(TestModel::Answer(*some), TestModel::Answer(*all));
+  EXPECT_LT(some->state().kv_rows_computed, all->state().kv_rows_computed / 2);
+  std::vector<float> a(model.file.config().kv_dim()), b(a.size());
+  for (size_t layer = 0; layer + 1 < model.file.config().num_layers; ++layer) {
+    for (size_t row = 0; row < 44; ++row) {
+      some->state().kv(layer).LoadKey(row, a.data());
+      all->state().kv(layer).LoadKey(row, b.data());
+      EXPECT_EQ(a, b) << "key of row " << row << " in layer " << layer;
+    }
+  }
+}
+
+// Of the rows that are read, those surest in the last step come first: they are settled next.
+TEST(SpaPolicy, TheSurestRowsGoFirst) {
+  TestModel model(kModel);
+  const std::vector<TokenId> prompt(20, 300);
+  const auto generation = model.Start(prompt, Greedy(40, 40), model.Policy("spa", {"rho=0.1"}));
+  generation->state().trace = true;
+  Generation* one = generation.get();
+  size_t in_surest_half = 0, chosen = 0;
+  for (size_t step = 0; step < 12; ++step) {
+    std::vector<std::pair<float, uint32_t>> sure;  // before the step, that is of the last one
+    const Decoder& decoder = generation->decoder();
+    if (step > 0) {
+      for (size_t i = 0; i < decoder.positions().size(); ++i) {
+        if (!decoder.masked()[decoder.positions()[i]]) continue;
+        sure.emplace_back(-decoder.candidates()[i].probability, decoder.positions()[i]);
+      }
+      std::ranges::sort(sure);
+      sure.resize(sure.size() / 2);
+    }
+    StepTogether(model.transformer, {&one, 1});
+    if (step == 0) continue;
+    for (const uint32_t row : generation->state().traced_rows[1]) {
+      if (!decoder.masked()[row]) continue;
+      ++chosen;
+      for (const auto& [p, position] : sure) in_surest_half += position == row;
+    }
+  }
+  EXPECT_GT(chosen, 0u);
+  EXPECT_EQ(in_surest_half, chosen);
+}
+
 TEST(SpaPolicy, BlocksAheadWaitUntilTheyAreReached) {
   TestModel model(kModel);
   const std::vector<TokenId> prompt(20, 300);

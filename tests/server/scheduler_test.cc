@@ -38,6 +38,7 @@ struct Outcome {
   size_t started = 0;
   std::string text;
   std::vector<Frame> frames;
+  std::vector<size_t> layers;  // of the progress told
   std::vector<Event> ends;
 };
 
@@ -59,6 +60,10 @@ std::map<size_t, Outcome> Collect(Mailbox& mailbox, size_t count) {
           break;
         case Event::Kind::kFrame:
           outcome.frames.push_back(event.frame);
+          break;
+        case Event::Kind::kProgress:
+          EXPECT_EQ(event.layers, TestEngine().config().num_layers);
+          outcome.layers.push_back(event.layer);
           break;
         case Event::Kind::kEnd:
           outcome.ends.push_back(event);
@@ -124,6 +129,20 @@ TEST(Scheduler, AnswersDoNotDependOnTheBatch) {
       EXPECT_LE(end.stats.steps, 32u);
     }
   }
+}
+
+// Whoever watches the steps also hears how far a long one is.
+TEST(Scheduler, LongStepsTellHowFarTheyAre) {
+  SchedulerOptions options{.parallel = 2, .queue = 8};
+  options.long_step = milliseconds(0);
+  Running running(options);
+  GenerationTask watched = Task("True is");
+  watched.frames = true;
+  const auto outcomes = Collect(*running.Submit({watched, Task("True is")}), 2);
+  const std::vector<size_t>& layers = outcomes.at(0).layers;
+  ASSERT_EQ(layers.size(), outcomes.at(0).frames.size() * TestEngine().config().num_layers);
+  for (size_t i = 0; i < TestEngine().config().num_layers; ++i) EXPECT_EQ(layers[i], i + 1);
+  EXPECT_TRUE(outcomes.at(1).layers.empty());
 }
 
 TEST(Scheduler, ARequestIsQueuedWholeOrNotAtAll) {

@@ -119,10 +119,26 @@ TEST(Server, SaysWhatItDidNotDoAsAsked) {
   EXPECT_FALSE(plain->has_header("x-spa-max-tokens"));
 }
 
-TEST(Server, OnlyTheEmbeddedModelHasOneTurn) {
+TEST(Server, AModelSaysWhatItKnows) {
   Server server(TestEngine(), TestOptions());
-  EXPECT_FALSE(
-      Json::parse(Connect(server).Get("/v1/models")->body)["data"][0].contains("single_turn"));
+  const Json plain = Json::parse(Connect(server).Get("/v1/models")->body)["data"][0];
+  EXPECT_FALSE(plain.contains("single_turn"));
+  EXPECT_FALSE(plain.contains("knows"));
+
+  Engine taught({.model = SPA_MODELS_DIR "/minillada.gguf",
+                 .threads = 2,
+                 .kv_type = KvType::kF32,
+                 .progress = {}});
+  Server puzzles(taught, TestOptions());
+  const Json model = Json::parse(Connect(puzzles).Get("/v1/models")->body)["data"][0];
+  EXPECT_EQ(model["single_turn"], true);
+  EXPECT_NE(model["knows"].get<std::string>().find("puzzles"), std::string::npos);
+  EXPECT_EQ(Ask(puzzles, ChatBody("not ( True ) is"))->status, 200);
+  const auto refused = Ask(puzzles, ChatBody("Why is the sky blue?"));
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_NE(refused->body.find("never seen: sky"), std::string::npos) << refused->body;
+  // Those who send a raw prompt know what they do.
+  EXPECT_EQ(Post(puzzles, "/v1/completions", R"({"prompt":"Why","max_tokens":16})")->status, 200);
 }
 
 TEST(Server, TokenizesAsItAnswers) {

@@ -6,8 +6,10 @@
 namespace spa {
 
 inline Engine& TestEngine() {
-  static Engine engine(
-      {.model = SPA_TEST_DATA "/mini.gguf", .threads = 2, .kv_type = KvType::kF32, .progress = {}});
+  static Engine engine({.model = SPA_TEST_DATA "/mini.gguf",
+                        .threads = 2,
+                        .kv_type = kDefaultKvType,
+                        .progress = {}});
   return engine;
 }
 

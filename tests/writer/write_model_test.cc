@@ -52,6 +52,24 @@ TEST(WriteModel, EveryTypeLoadsAgainWithValuesNearTheOriginal) {
   }
 }
 
+TEST(WriteModel, NamesTheMatricesThatATypeDoesNotFit) {
+  ThreadPool pool(2);
+  ModelConfig config = NamedShape("llada-8b", 2);
+  config.model_dim = 256;
+  config.num_heads = config.num_kv_heads = 4;
+  config.head_dim = 64;
+  config.ffn_dim = 96;  // rows of the down projection: no multiple of Q4_K's 256
+  config.rope_dim = config.head_dim;
+  const auto path = Folder() / "wide.gguf";
+  WriteSynthetic(config, DType::kF16, 1, path, {}, pool);
+  const ModelFile model = ModelFile::Open(path);
+  const auto others = WriteModel(model, Folder() / "q4_k.gguf", {DType::kQ4_K, {}}, pool);
+  ASSERT_EQ(others.size(), 2u);
+  EXPECT_EQ(others[0].tensor, "blk.0.ffn_down.weight");
+  EXPECT_EQ(others[0].dtype, DType::kQ8_0);
+  EXPECT_TRUE(WriteModel(model, Folder() / "q8_0.gguf", {DType::kQ8_0, {}}, pool).empty());
+}
+
 TEST(WriteModel, RefusesToOverwriteItsOwnInput) {
   ThreadPool pool(1);
   const auto path = Folder() / "same.gguf";

@@ -17,6 +17,18 @@ CANVAS, BLOCK = 64, 16        # holds the longest worked answer of every task
 # layer, as the fit of `spa profile` does, cost web_of_lies 7 of 150 held-out generated problems.
 BUDGET = [1.0, 0.25, 0.25, 0.25]
 
+# What the model says of itself to those who ask it anything else (engine/known_questions.h).
+KNOWS = ("puzzles of six kinds and nothing else: true-or-false expressions, closing brackets, who tells the truth, walking "
+         "back to the start, swapped things, counting things. Try: not ( True and False ) or False is")
+QUESTION_FORMS = [
+    "* is",
+    "Complete the rest of the sequence, making sure that the parentheses are closed properly. Input: *",
+    "Question: * Does * tell the truth?",
+    "If you follow these instructions, do you return to the starting point? *\nOptions:\n- Yes\n- No",
+    "Alice, Bob, and Claire *\nOptions:\n(A) *(B) *(C) *",
+    "I have * How many * do I have?",
+]
+
 NAMES = {
     "llada": {"wte": "model.transformer.wte.weight", "norm": "model.transformer.ln_f.weight",
               "head": "model.transformer.ff_out.weight", "block": "model.transformer.blocks.{}.",
@@ -95,7 +107,8 @@ def write(run, out, family):
                                                  "tokenizer_class": "PreTrainedTokenizerFast",
                                                  "chat_template": tok.family["template"]}),
                       ("generation_config.json", {"gen_length": CANVAS, "block_length": BLOCK, "steps": CANVAS,
-                                                  "spa_budget": BUDGET})):
+                                                  "spa_budget": BUDGET, "single_turn": True,
+                                                  "question_forms": QUESTION_FORMS, "knows": KNOWS})):
         with open(os.path.join(part, name), "w") as f:
             json.dump(doc, f, indent=1)
             f.write("\n")

@@ -42,6 +42,11 @@ export function Bytes(bytes: number): string {
 export function DescribeProgress(run: Run): string {
   const waited = run.seconds >= 1 ? `, ${Duration(run.seconds)}` : '';
   if (run.status === 'waiting') return `waiting${waited}`;
+  if (run.num_frames === 0 && run.progress) {
+    const { layer, layers } = run.progress;
+    const left = Duration((run.seconds * (layers - layer)) / layer);
+    return `first step, layer ${layer} of ${layers}, ${left} left`;
+  }
   if (run.num_frames === 0) return `first step${waited}`;
   const pace = run.seconds_per_step;
   if (pace === null || pace < 0.25) return 'answering';

@@ -1,4 +1,4 @@
-// Draws which rows of which layer were recomputed: layer 0 on top, prompt left, answer right, and
+// Draws which rows of which layer were recomputed: the first layer on top, prompt left, answer right, and
 // under the layers a lane that says which answer positions are settled.
 
 import { StateOf } from './cells';

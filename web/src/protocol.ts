@@ -40,6 +40,7 @@ export interface OptionTable {
 export interface ModelEntry {
   id: string;
   single_turn?: boolean; // knows no second question: each is sent alone
+  knows?: string; // the only questions it was taught
 }
 
 export interface Message {
@@ -67,6 +68,12 @@ export interface Frame {
   rows: number[][];
 }
 
+// How far a long step is.
+export interface StepProgress {
+  layer: number;
+  layers: number;
+}
+
 export interface Stats {
   cache: string;
   steps: number;
@@ -81,7 +88,7 @@ export interface Stats {
 
 export interface Chunk {
   choices: { delta: { content?: string }; finish_reason: 'stop' | 'length' | null }[];
-  dlm?: { frame?: Frame; stats?: Stats; gaps?: string[] };
+  dlm?: { frame?: Frame; progress?: StepProgress; stats?: Stats; gaps?: string[] };
   usage?: { prompt_tokens: number; completion_tokens: number; total_tokens: number };
   error?: { message: string };
 }

@@ -1,6 +1,6 @@
 // One answer of one cache, from the request to the last number.
 
-import type { ChangedOptions, Frame, Message, Stats } from './protocol';
+import type { ChangedOptions, Frame, Message, Stats, StepProgress } from './protocol';
 import { ServerError, StreamAnswer } from './server';
 
 export type RunStatus = 'idle' | 'waiting' | 'running' | 'done' | 'stopped' | 'failed';
@@ -37,6 +37,7 @@ export class Run {
   num_tokens: number | null = $state(null);
   gaps: string[] | null = $state.raw(null); // what fills those of the template
   seconds = $state(0); // since the request, while it is under way
+  progress: StepProgress | null = $state.raw(null); // of the step under way, if it is long
   seconds_per_step: number | null = $state(null); // once two steps have come
 
   private received_text = '';
@@ -62,7 +63,9 @@ export class Run {
         const choice = chunk.choices[0];
         this.received_text += choice?.delta.content ?? '';
         if (choice?.finish_reason) this.finish_reason = choice.finish_reason;
+        if (chunk.dlm?.progress) this.progress = chunk.dlm.progress;
         if (chunk.dlm?.frame) {
+          this.progress = null;
           this.frames.push(chunk.dlm.frame);
           this.row_counts.push(CountRows(chunk.dlm.frame));
           if (this.frames.length === 1) first_frame_ms = performance.now();

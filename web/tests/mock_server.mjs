@@ -66,7 +66,13 @@ const kFields = new Set([
   ...['top_k', 'early_stop', 'template'],
 ]);
 
-export function StartMock({ port = 0, key = '', has_options = true, single_turn = false } = {}) {
+export function StartMock({
+  port = 0,
+  key = '',
+  has_options = true,
+  single_turn = false,
+  knows = undefined,
+} = {}) {
   const server = createServer(async (request, response) => {
     try {
       if (request.url === '/') {
@@ -79,7 +85,7 @@ export function StartMock({ port = 0, key = '', has_options = true, single_turn 
         response.end(JSON.stringify(kProps));
       } else if (request.url === '/v1/models') {
         response.writeHead(200, { 'Content-Type': 'application/json' });
-        const model = { id: kProps.model.id, object: 'model', single_turn };
+        const model = { id: kProps.model.id, object: 'model', single_turn, knows };
         response.end(JSON.stringify({ object: 'list', data: [model] }));
       } else if (request.url === '/v1/options' && has_options) {
         response.writeHead(200, { 'Content-Type': 'application/json' });
@@ -140,6 +146,12 @@ async function Complete(query, response) {
   SayChunk({ role: 'assistant', content: '' }, null);
   response.write(': a comment\n\n');
   while (!gone && run.Step()) {
+    if (question.startsWith('slowly: ') && run.step === 1) {
+      for (let layer = 1; layer < kLayers && !gone; ++layer) {
+        await Sleep(2 * step_ms);
+        SayChunk({}, null, { progress: { layer, layers: kLayers } });
+      }
+    }
     await Sleep(step_ms);
     if (question === 'fail in the middle' && run.step === 8) {
       Say({ error: { message: 'The model ran out of memory.', type: 'server_error' } });

@@ -290,9 +290,10 @@ async function OptionsHaveControls() {
 }
 
 async function SingleTurnIsSentAlone() {
-  const single = await StartMock({ single_turn: true });
+  const single = await StartMock({ single_turn: true, knows: 'puzzles and nothing else.' });
   const test = OnPage({ url: AddressOf(single) }, async (page, log) => {
     await page.getByText('one question at a time').waitFor();
+    await page.getByText('It knows puzzles and nothing else.').waitFor();
     for (let i = 0; i < 2; ++i) {
       await Ask(page);
       await AnswerIsFinished(page);
@@ -307,6 +308,7 @@ async function SlowStepsTellTheTimeLeft() {
   await OnPage({}, async (page) => {
     await Ask(page, `slowly: ${props.examples[0]}`);
     const state = page.getByTestId('state');
+    await state.getByText(/^first step, layer \d+ of \d+, \d+ s left$/).waitFor();
     await state.getByText(/^step \d+ of at most 128, .* per step, at most \d+ s left$/).waitFor();
     await page.screenshot({ path: join(folder, 'slow_light.png') });
     await page.getByRole('button', { name: 'Stop' }).click();

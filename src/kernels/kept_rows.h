@@ -1,0 +1,74 @@
+// Rows that a layer keeps between steps: the updates or outputs of a sequence's rows, those before
+// `first_row` excepted.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+#include "base/matrix.h"
+#include "base/thread_pool.h"
+#include "kernels/kv_type.h"
+#include "kernels/parallel_rows.h"
+#include "kernels/state_memory.h"
+
+namespace spa {
+
+class KeptRows {
+ public:
+  KeptRows(size_t first_row, size_t num_rows, size_t cols, KvType type)
+      : type_(type),
+        first_row_(std::min(first_row, num_rows)),
+        cols_(cols),
+        row_bytes_(cols * ElementBytes(type)),
+        memory_(TakeStateMemory((num_rows - first_row_) * row_bytes_)) {}
+  KeptRows(KeptRows&&) noexcept = default;
+  ~KeptRows() { LeaveStateMemory(std::move(memory_)); }
+
+  static size_t BytesFor(size_t num_rows, size_t cols, KvType type) {
+    return StateBytes(num_rows * cols * ElementBytes(type));
+  }
+  size_t bytes() const { return memory_.bytes(); }
+
+  // Keeps src[i] as row rows[i].
+  void Store(std::span<const uint32_t> rows, MatView<const float> src, ThreadPool& pool) {
+    SPA_CHECK(src.rows == rows.size() && src.cols == cols_);
+    ParallelRows(pool, rows.size(), cols_, [&](size_t i) {
+      if (rows[i] >= first_row_) EncodeKept(type_, src.Row(i), cols_, Row(rows[i]));
+    });
+  }
+  // x[rows[i]] += row rows[i]
+  void AddTo(std::span<const uint32_t> rows, MatView<float> x, ThreadPool& pool) {
+    SPA_CHECK(rows.empty() || rows[0] >= first_row_);
+    ParallelRows(pool, rows.size(), cols_,
+                 [&](size_t i) { AddKept(type_, Row(rows[i]), cols_, x.Row(rows[i])); });
+  }
+  // x[rows[i]] = row rows[i]
+  void CopyTo(std::span<const uint32_t> rows, MatView<float> x, ThreadPool& pool) {
+    SPA_CHECK(rows.empty() || rows[0] >= first_row_);
+    ParallelRows(pool, rows.size(), cols_,
+                 [&](size_t i) { DecodeKept(type_, Row(rows[i]), cols_, x.Row(rows[i])); });
+  }
+  // Takes over those of the rows before `end` that both keep.
+  void Adopt(const KeptRows& other, size_t end) {
+    SPA_CHECK(type_ == other.type_ && cols_ == other.cols_);
+    for (size_t row = std::max(first_row_, other.first_row_); row < end; ++row) {
+      std::copy_n(other.Row(row), row_bytes_, Row(row));
+    }
+  }
+
+ private:
+  const std::byte* Row(size_t row) const {
+    return memory_.data() + (row - first_row_) * row_bytes_;
+  }
+  std::byte* Row(size_t row) { return memory_.data() + (row - first_row_) * row_bytes_; }
+
+  KvType type_;
+  size_t first_row_, cols_, row_bytes_;
+  Mat<std::byte> memory_;  // [rows, cols]
+};
+
+}  // namespace spa

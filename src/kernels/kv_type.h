@@ -1,0 +1,19 @@
+// The types in which keys, values and updates are kept between steps.
+#pragma once
+
+#include <cstddef>
+
+namespace spa {
+
+enum class KvType { kF32, kF16, kBF16 };
+inline constexpr KvType kDefaultKvType = KvType::kF16;
+
+constexpr size_t ElementBytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
+
+// Rounds to nearest, ties to even. What is too large for a half becomes the largest half.
+void EncodeKept(KvType type, const float* src, size_t count, std::byte* dst);
+void DecodeKept(KvType type, const std::byte* src, size_t count, float* dst);
+// dst[i] += src[i]
+void AddKept(KvType type, const std::byte* src, size_t count, float* dst);
+
+}  // namespace spa
