@@ -159,7 +159,10 @@ class Chat {
                              .warm_from = warm_ ? last_.get() : nullptr,
                              .prefixes = warm_ ? nullptr : &prefixes_},
                             [&](Generation& running) {
-                              if (reader_.interactive()) watch.Show(engine_, running.decoder());
+                              steps.StepDone(running.decoder().steps());
+                              if (reader_.interactive()) {
+                                watch.Show(engine_, running.decoder(), steps.Describe());
+                              }
                               if (interrupted) throw Stopped{};
                             });
     } catch (const Stopped&) {

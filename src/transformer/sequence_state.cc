@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace spa {
 namespace {
 
@@ -102,7 +104,8 @@ void SequenceState::Shrink(size_t num_rows, ThreadPool& pool) {
     rows.CopyRows(kv, num_rows, pool);
     kv = std::move(rows);
   }
-  for (auto* part : {&kept_, &queries_, &inputs_, &identifiers_}) {
+  SPA_CHECK(kept_.empty());  // only exact caches are shrunk, and they reuse no update
+  for (auto* part : {&queries_, &inputs_, &identifiers_}) {
     for (Mat<float>& matrix : *part) {
       Mat<float> rows;
       CopyRows(matrix, num_rows, num_rows, rows);
