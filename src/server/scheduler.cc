@@ -156,7 +156,7 @@ void Scheduler::StepScore(Job& job) {
   event.stats.seconds = Seconds(Clock::now() - job.started);
   event.stats.queue_seconds = Seconds(job.started - job.submitted);
   event.scores = std::move(scores);
-  Release(job);
+  Release(job, Prefix::kDrop);
   metrics_.CountGeneration(event.stats);
   job.mailbox->Post(std::move(event));
 }
