@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "lab/choices.h"
 #include "lab/eval.h"
 
 namespace spa::cli {
@@ -17,9 +18,82 @@ struct Flags {
   std::string task = "bbh", samples;
   std::vector<std::string> data;
   TaskOptions fields;
-  size_t limit = 0, few_shot = 0, batch = 1;
-  bool raw = false, warm = false, json = false;
+  std::string choices_field = "choices", estimator = "auto";
+  size_t limit = 0, few_shot = 0, batch = 1, draws = 32;
+  bool raw = false, warm = false, json = false, end_token = false;
 };
+
+nlohmann::ordered_json ToJson(const ChoiceScore& score) {
+  return {{"name", score.name},
+          {"count", score.count},
+          {"accuracy", score.accuracy},
+          {"stderr", score.standard_error},
+          {"accuracy_norm", score.normalised},
+          {"stderr_norm", score.normalised_error},
+          {"log_probability_stderr", score.noise}};
+}
+
+std::vector<std::string> TableRow(const ChoiceScore& score) {
+  return {score.name,
+          fmt::format("{}", score.count),
+          fmt::format("{:.2f}%", 100.0 * score.accuracy),
+          fmt::format("± {:.2f}", 100.0 * score.standard_error),
+          fmt::format("{:.2f}%", 100.0 * score.normalised),
+          fmt::format("± {:.2f}", 100.0 * score.normalised_error),
+          fmt::format("± {:.3f}", score.noise)};
+}
+
+// The bar of a run: how many are done, and how many of them are right.
+void ShowProgress(ProgressBar& bar, size_t done, size_t total, size_t correct) {
+  const double ratio = done > 0 ? static_cast<double>(correct) / static_cast<double>(done) : 0.0;
+  bar.Show(fmt::format("{}/{} · {:.1f}% ± {:.1f} correct", done, total, 100.0 * ratio,
+                       100.0 * StandardError(ratio, done)),
+           static_cast<double>(done) / static_cast<double>(total));
+}
+
+void RunChoices(const Flags& flags) {
+  ChoiceEvalOptions options;
+  options.fields = {flags.fields.question_field, flags.choices_field, flags.fields.answer_field};
+  options.data.assign(flags.data.begin(), flags.data.end());
+  options.limit = flags.limit;
+  options.few_shot = flags.few_shot;
+  options.raw = flags.raw;
+  options.kv = flags.model.kv;
+  options.samples = flags.samples;
+  options.likelihood.estimator = ParseEstimator(flags.estimator);
+  options.likelihood.draws = flags.draws;
+  options.likelihood.end_token = flags.end_token;
+  const auto engine = flags.model.Load();
+  options.likelihood.seed = flags.decode.Resolve(*engine).seed;
+  ProgressBar bar;
+  const ChoiceResult result = EvaluateChoices(
+      *engine, options,
+      [&](size_t done, size_t total, size_t correct) { ShowProgress(bar, done, total, correct); });
+  bar.Clear();
+  if (flags.json) {
+    nlohmann::ordered_json json = {{"model", engine->config().name},
+                                   {"task", flags.task},
+                                   {"settings", nlohmann::ordered_json::parse(result.settings)},
+                                   {"rows", nlohmann::ordered_json::array()}};
+    for (const ChoiceScore& score : result.scores) json["rows"].push_back(ToJson(score));
+    json["total"] = ToJson(result.total);
+    json["resumed"] = result.resumed;
+    json["seconds"] = result.seconds;
+    PrintLine(json.dump());
+    return;
+  }
+  std::vector<std::vector<std::string>> table = {
+      {"data", "n", "accuracy", "", "per character", "", "ln p"}};
+  for (const ChoiceScore& score : result.scores) table.push_back(TableRow(score));
+  if (result.scores.size() > 1) table.push_back(TableRow(result.total));
+  std::string text = FormatTable(table);
+  text += fmt::format("estimator {} · {:.1f} s", flags.estimator, result.seconds);
+  if (result.resumed > 0) {
+    text +=
+        fmt::format(" · {} of {} read from {}", result.resumed, result.total.count, flags.samples);
+  }
+  PrintLine(text);
+}
 
 nlohmann::ordered_json ToJson(const Score& score) {
   return {{"name", score.name},
@@ -50,6 +124,7 @@ std::vector<std::string> TableRow(const Score& score) {
 }
 
 void Run(const Flags& flags) {
+  if (flags.task == "choices") return RunChoices(flags);
   EvalOptions options;
   options.task = flags.fields;
   options.task.kind = ParseTaskKind(flags.task);
@@ -68,14 +143,9 @@ void Run(const Flags& flags) {
   options.decode = flags.decode.Resolve(*engine);
   ProgressBar bar;
   engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
-  const EvalResult result =
-      Evaluate(*engine, options, [&](size_t done, size_t total, size_t correct) {
-        const double ratio =
-            done > 0 ? static_cast<double>(correct) / static_cast<double>(done) : 0.0;
-        bar.Show(fmt::format("{}/{} · {:.1f}% ± {:.1f} correct", done, total, 100.0 * ratio,
-                             100.0 * StandardError(ratio, done)),
-                 static_cast<double>(done) / static_cast<double>(total));
-      });
+  const EvalResult result = Evaluate(
+      *engine, options,
+      [&](size_t done, size_t total, size_t correct) { ShowProgress(bar, done, total, correct); });
   bar.Clear();
   if (flags.json) {
     nlohmann::ordered_json json = {{"model", engine->config().name},
@@ -113,7 +183,8 @@ void AddEval(CommandLine& line) {
   Command command = line.Add("eval", "Measure accuracy on the questions of a file");
   command
       .Add("--task", flags->task,
-           "bbh (JSON with examples), gsm8k, jsonl (lines with question and answer)")
+           "bbh (JSON with examples), gsm8k, jsonl (lines with question and answer), choices (the "
+           "most probable choice; nothing is generated)")
       .Type("NAME");
   command.Add("--data", flags->data, "Files with the questions")
       .Required()
@@ -133,6 +204,22 @@ void AddEval(CommandLine& line) {
       .Add("--answer-field", flags->fields.answer_field,
            "Field of a line that holds the answer (default answer)")
       .Type("NAME");
+  command
+      .Add("--choices-field", flags->choices_field,
+           "Field of a line that holds the choices, for --task choices (default choices)")
+      .Type("NAME");
+  command
+      .Add(
+          "--estimator", flags->estimator,
+          "How --task choices estimates likelihoods: llada or dream (draws), enumerate (exact, for "
+          "a few tokens), chain (left to right), auto (enumerate if that is no more work than the "
+          "draws; default)")
+      .Type("NAME");
+  command.Add("--draws", flags->draws, "Draws for a likelihood (default 32; papers use 128)")
+      .Between(16, 65536)
+      .Type("N");
+  command.Add("--end-token", flags->end_token,
+              "Put the end-of-text token after every choice, as Dream's evaluation does");
   command.Add("--limit", flags->limit, "Questions per file (default: all)").Type("N");
   command
       .Add("--few-shot", flags->few_shot,
@@ -157,7 +244,9 @@ void AddEval(CommandLine& line) {
       "Examples:\n"
       "  spa eval --task bbh --data bbh/boolean_expressions.json --cache spa\n"
       "  spa eval -m LLaDA-8B-Instruct-Q4_0.gguf --task gsm8k --data gsm8k/test.jsonl \\\n"
-      "      --few-shot 4 -n 256 --samples gsm8k-spa.jsonl --cache spa");
+      "      --few-shot 4 -n 256 --samples gsm8k-spa.jsonl --cache spa\n"
+      "  spa eval -m LLaDA-8B-Base-Q4_0.gguf --task choices --raw --data arc/test.jsonl \\\n"
+      "      --answer-field answerKey --draws 128");
   command.Action([flags] { Run(*flags); });
 }
 

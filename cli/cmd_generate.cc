@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/watch.h"
+#include "engine/infill.h"
 #include "engine/known_questions.h"
 #include "engine/memory.h"
 #include "engine/runner.h"
@@ -22,9 +23,45 @@ struct Flags {
   DecodeFlags decode;
   CacheFlags cache;
   std::string prompt, system, file, ids_file;
+  std::string template_text, template_file;
+  std::optional<std::string> prefix, suffix;
   bool raw = false, watch = false, json = false;
   double pause_ms = 60.0;
+
+  bool infills() const {
+    return !template_text.empty() || !template_file.empty() || prefix || suffix;
+  }
+  bool asks() const { return !prompt.empty() || !file.empty() || !ids_file.empty(); }
 };
+
+// The text with gaps: a template, or what comes before and after one gap of --gen-length tokens.
+std::vector<TemplatePart> Parts(const Flags& flags) {
+  if (!flags.template_file.empty()) return ParseTemplate(ReadText(flags.template_file));
+  if (!flags.template_text.empty()) return ParseTemplate(flags.template_text);
+  size_t gap = kUsualGap;
+  if (const auto& given = flags.decode.given.at("gen-length")) {
+    gap = ParseTemplate("{{mask:" + *given + "}}").front().gap;
+  }
+  std::vector<TemplatePart> parts = {{flags.prefix.value_or(""), 0}, {{}, gap}};
+  parts.push_back({flags.suffix.value_or(""), 0});
+  std::erase_if(parts, [](const TemplatePart& part) { return part.gap == 0 && part.text.empty(); });
+  return parts;
+}
+
+// The filled text, on terminals with what the model wrote in another colour.
+std::string Filled(const Engine& engine, const Infill& infill, const Decoder& decoder,
+                   bool colour) {
+  const Style style(colour);
+  std::string text = infill.before;
+  for (const FilledPiece& piece : FilledPieces(engine, decoder)) {
+    if (piece.filled) {
+      text += fmt::format("{}{}{}{}", style.bold, style.green, piece.text, style.reset);
+    } else {
+      text += piece.text;
+    }
+  }
+  return text + infill.after;
+}
 
 std::string Question(const Flags& flags) {
   std::string text = flags.prompt;
@@ -47,10 +84,11 @@ std::vector<TokenId> PromptIds(const Flags& flags, const std::string& text, cons
   return engine.Encode(prompt);
 }
 
-void PrintJson(const Engine& engine, const Generation& generation) {
+void PrintJson(const Engine& engine, const Generation& generation, const Infill* infill) {
   const GenerationStats stats = generation.Stats();
-  const nlohmann::ordered_json json = {
-      {"text", AnswerText(engine, generation.decoder())},
+  nlohmann::ordered_json json = {
+      {"text", infill != nullptr ? Filled(engine, *infill, generation.decoder(), false)
+                                 : AnswerText(engine, generation.decoder())},
       {"ids", CanvasIds(generation.decoder())},
       {"finish_reason", stats.ended ? "stop" : "length"},
       {"prompt_tokens", stats.prompt_tokens},
@@ -65,6 +103,12 @@ void PrintJson(const Engine& engine, const Generation& generation) {
       {"cache_bytes", stats.cache_bytes},
       {"peak_memory_bytes", PeakMemoryBytes()},
   };
+  if (infill != nullptr) {
+    json["gaps"] = nlohmann::ordered_json::array();
+    for (const FilledPiece& piece : FilledPieces(engine, generation.decoder())) {
+      if (piece.filled) json["gaps"].push_back(piece.text);
+    }
+  }
   PrintLine(json.dump());
 }
 
@@ -72,22 +116,32 @@ void Run(const Flags& flags) {
   // What can be wrong without a model is said before one is loaded.
   flags.decode.Choices();
   flags.cache.Check();
+  const std::vector<TemplatePart> parts =
+      flags.infills() ? Parts(flags) : std::vector<TemplatePart>();
   std::vector<TokenId> prompt;
   std::string question;
   if (!flags.ids_file.empty()) {
     prompt = ReadIds(flags.ids_file);
-  } else {
+  } else if (!flags.infills() || flags.asks()) {
     question = Question(flags);
   }
   const auto engine = flags.model.Load();
-  const DecodeOptions options = flags.decode.Resolve(*engine);
-  if (flags.ids_file.empty()) prompt = PromptIds(flags, question, *engine);
+  if (!question.empty()) prompt = PromptIds(flags, question, *engine);
+  std::optional<Infill> infill;
+  if (flags.infills()) {
+    infill = EncodeInfill(*engine, parts, prompt);
+    prompt = infill->prompt;
+  }
+  const DecodeOptions options = infill
+                                    ? ResolveInfill(*engine, flags.decode.Choices(), infill->given)
+                                    : flags.decode.Resolve(*engine);
   const CacheSpec cache = flags.cache.Spec(*engine);
   ProgressBar bar;
   engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
   const SharedCache prepared = engine->PrepareCache(cache);
   bar.Clear();
-  CheckMemory(*engine, prompt.size(), options, *prepared, AvailableMemory());
+  const Given given = infill ? infill->given : Given();
+  CheckMemory(*engine, prompt.size() + given.suffix.size(), options, *prepared, AvailableMemory());
   Watch watch;
   Pace pace{std::chrono::milliseconds(static_cast<int64_t>(flags.watch ? flags.pause_ms : 0))};
   StepClock steps(options.steps);
@@ -100,23 +154,31 @@ void Run(const Flags& flags) {
       bar.Show(steps.Describe(), steps.share());
     }
   });
-  const auto generation = RunAlone(*engine, {prompt, options, prepared}, [&](Generation& running) {
-    steps.StepDone(running.decoder().steps());
-    if (flags.watch) {
-      watch.Show(*engine, running.decoder(), steps.Describe());
-      pace.Wait();
-    } else if (!flags.json) {
-      bar.Show(steps.Describe(), steps.share());
-    }
-  });
+  const auto generation = RunAlone(*engine,
+                                   {.prompt = prompt,
+                                    .decode = options,
+                                    .cache = prepared,
+                                    .warm_from = nullptr,
+                                    .prefixes = nullptr,
+                                    .given = given},
+                                   [&](Generation& running) {
+                                     steps.StepDone(running.decoder().steps());
+                                     if (flags.watch) {
+                                       watch.Show(*engine, running.decoder(), steps.Describe());
+                                       pace.Wait();
+                                     } else if (!flags.json) {
+                                       bar.Show(steps.Describe(), steps.share());
+                                     }
+                                   });
   engine->transformer().set_on_layer({});
   bar.Clear();
   watch.Finish();
   if (flags.json) {
-    PrintJson(*engine, *generation);
+    PrintJson(*engine, *generation, infill ? &*infill : nullptr);
     return;
   }
-  PrintLine(AnswerText(*engine, generation->decoder()));
+  PrintLine(infill ? Filled(*engine, *infill, generation->decoder(), StdoutIsTerminal())
+                   : AnswerText(*engine, generation->decoder()));
   GenerationStats stats = generation->Stats();
   if (flags.watch) stats.seconds = stats.engine_seconds;  // without the time for the eyes
   const Style style(StderrIsTerminal());
@@ -147,6 +209,27 @@ void AddGenerate(CommandLine& line) {
       .Without(system)
       .Without(raw)
       .Type("FILE");
+  Flag text =
+      command
+          .Add("--template", flags->template_text,
+               "Fill the gaps of a text: {{mask:12}} is a gap of twelve tokens, {{mask}} one "
+               "of 16. With -p it is the text of the answer")
+          .Type("TEXT");
+  Flag text_file =
+      command.Add("--template-file", flags->template_file, "Read such a text from a file")
+          .ExistingFile()
+          .Without(text)
+          .Type("FILE");
+  command
+      .Add("--prefix", flags->prefix,
+           "Fill one gap of --gen-length tokens (default 16) behind this text ...")
+      .Without(text)
+      .Without(text_file)
+      .Type("TEXT");
+  command.Add("--suffix", flags->suffix, "... and before this one")
+      .Without(text)
+      .Without(text_file)
+      .Type("TEXT");
   const Flag watch =
       command.Add("--watch", flags->watch, "Show the answer resolving; Enter skips to its end");
   command
@@ -163,7 +246,9 @@ void AddGenerate(CommandLine& line) {
       "Examples:\n"
       "  spa generate -p 'False or not ( True ) is' --watch\n"
       "  spa generate -m LLaDA-8B-Instruct-Q4_0.gguf -p 'Why is the sky blue?' --cache spa\n"
-      "  spa generate -m Dream-v0-Instruct-7B/ -f question.txt --threshold 0.9 --json");
+      "  spa generate -m Dream-v0-Instruct-7B/ -f question.txt --threshold 0.9 --json\n"
+      "  spa generate -m model.gguf --prefix 'def add(a, b):' --suffix 'return c' -n 8\n"
+      "  spa generate -p 'not ( True ) is' --template '=> {{mask:3}}. Answer: {{mask:1}}'");
   command.Action([flags] { Run(*flags); });
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Serves the embedded model and lets OpenAI's Python and Node packages and many clients at once use
-# it, over the loopback. Installs the packages in build/clients.
+# Serves the embedded model and lets OpenAI's Python and Node packages, lm-eval and many clients at
+# once use it, over the loopback. Installs the packages in build/clients.
 # Usage: scripts/check_clients.sh [path/to/spa] [seconds of load]
 #
 # Needs Python with venv, Node 18 or newer and npm; the first run needs their registries.
@@ -16,6 +16,14 @@ if [ ! -e "$work/venv/installed" ]; then
   timeout 120 python3 -m venv "$work/venv"
   timeout 600 "$work/venv/bin/pip" install --quiet openai
   touch "$work/venv/installed"
+fi
+# What lm-eval needs to talk to a server; its model libraries are gigabytes.
+if [ ! -e "$work/venv/lm_eval" ]; then
+  timeout 600 "$work/venv/bin/pip" install --quiet --no-deps lm_eval
+  timeout 1200 "$work/venv/bin/pip" install --quiet aiohttp datasets dill evaluate jinja2 \
+    more_itertools pytablewriter requests rouge-score sacrebleu scikit-learn sqlitedict tenacity \
+    tqdm word2number
+  touch "$work/venv/lm_eval"
 fi
 if [ ! -e "$work/node/node_modules/openai" ]; then
   timeout 600 npm install --prefix "$work/node" --no-audit --no-fund --loglevel error openai
@@ -68,9 +76,10 @@ export SPA_KEY=$SPA_API_KEY SPA_NODE_MODULES=$work/node
 start small --parallel 1 --queue 1
 export SPA_SMALL_URL=$url
 start server --queue 24  # less than the clients of the load test: some are refused
-export SPA_URL=$url
+export SPA_URL=$url SPA=$spa
 
 check python 600 "$work/venv/bin/python" -B "$tests/openai_test.py"
+check lm-eval 1200 "$work/venv/bin/python" -B "$tests/lm_eval_test.py"
 check node 300 node --test "$tests/openai_test.mjs"
 check load $((seconds + 300)) python3 -B "$tests/load_test.py" --url "$SPA_URL" --key "$SPA_KEY" \
   --seconds "$seconds"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <numeric>
 #include <utility>
@@ -37,7 +38,8 @@ size_t CanvasEnd(size_t prompt_length, const DecodeOptions& options) {
 }
 
 Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
-                 const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix)
+                 const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix,
+                 GivenCanvas given)
     : options_(options),
       vocabulary_(vocabulary),
       shift_(shift),
@@ -45,16 +47,36 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
       ids_(std::move(prompt)) {
   SPA_CHECK(prompt_length_ > 0);
   const size_t block = options_.block_length;
-  canvas_end_ = CanvasEnd(prompt_length_, options_);
+  infills_ = !given.ids.empty();
+  canvas_end_ =
+      infills_ ? prompt_length_ + options_.gen_length : CanvasEnd(prompt_length_, options_);
   suffix_length_ = suffix.size();
   const size_t most = std::max(canvas_end_, prompt_length_ + MaxCanvas(options_));
   if (most > canvas_end_ && suffix_length_ > 0) {
     throw Error("a canvas that text follows cannot grow: leave out --grow-to");
   }
-  ids_.resize(most, options_.noise ? vocabulary_.fill_id : vocabulary_.mask_id);
+  given.ids.resize(most - prompt_length_,
+                   options_.noise ? vocabulary_.fill_id : vocabulary_.mask_id);
+  ids_.insert(ids_.end(), given.ids.begin(), given.ids.end());
   masked_.assign(ids_.size(), 0);
-  std::fill(masked_.begin() + static_cast<ptrdiff_t>(prompt_length_), masked_.end(), 1);
+  for (size_t pos = prompt_length_; pos < most; ++pos) {
+    if (infills_ && ids_[pos] != vocabulary_.mask_id) continue;
+    masked_[pos] = 1;
+    if (pos >= canvas_end_) continue;
+    if (gaps_.empty() || gaps_.back().end != pos) gaps_.push_back({pos, pos});
+    ++gaps_.back().end;
+  }
   ids_.insert(ids_.end(), suffix.begin(), suffix.end());
+  for (uint32_t& place : given.spaced) place += static_cast<uint32_t>(prompt_length_);
+  spaced_ = RowSet(std::move(given.spaced));
+  most_length_ = SequenceEnd();
+  if (options_.grow) {
+    SPA_CHECK(options_.schedule == Schedule::kNone && spaced_.empty());
+    most_length_ += *options_.grow;
+    expansions_ = *options_.grow;
+    for (size_t pos = prompt_length_; pos < canvas_end_; ++pos) expansions_ += masked_[pos];
+    ids_.resize(most_length_, vocabulary_.mask_id);
+  }
   if (options_.wino) {
     if (shift_ > 0) {
       throw Error("wino is defined for models that predict a position from its own row: use saber");
@@ -62,6 +84,7 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
     ids_.resize(ids_.size() + block, vocabulary_.mask_id);  // shadow rows
   }
   masked_.resize(ids_.size(), 0);
+  moved_from_ = ids_.size();
   if (options_.credit > 0.0 || options_.klass || options_.saber > 0) memory_.resize(most);
   const bool slides = options_.slide != Slide::kOff;
   const size_t num_blocks = slides ? 1 : (options_.gen_length + block - 1) / block;
@@ -313,6 +336,16 @@ void Decoder::Offer(uint32_t row, std::span<float> logits) {
     *find(checked_, checked_candidates_) =
         Candidate{.token = ids_[position], .probability = probability};
     return;
+  }
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  for (const TokenId id : vocabulary_.never) logits[static_cast<size_t>(id)] = kNever;
+  if (spaced_.Contains(position)) {
+    for (size_t id = 0; id < vocabulary_.spaced->size(); ++id) {
+      if ((*vocabulary_.spaced)[id] == 0) logits[id] = kNever;
+    }
+  }
+  if (vocabulary_.expand_id >= 0 && !MayExpand()) {
+    logits[static_cast<size_t>(vocabulary_.expand_id)] = kNever;
   }
   if (options_.noise) {
     DecodeOptions now = options_;
@@ -571,6 +604,15 @@ void Decoder::Commit() {
     }
   }
   changed_ = RowSet(std::move(changed));
+  moved_from_ = ids_.size();
+  if (options_.grow) {
+    // From the right, so that positions still to be looked at stay where they are.
+    const std::vector<uint32_t> written(changed_.begin(), changed_.end());
+    for (size_t i = written.size(); i > 0; --i) EditGap(written[i - 1]);
+    if (moved_from_ < SequenceEnd())
+      changed_ = changed_.Union(RowSet::Range(moved_from_, SequenceEnd()));
+    changed_ = changed_.Between(0, SequenceEnd());
+  }
   ++forwards_;
   ++block_forwards_;
   ++step_;
@@ -610,7 +652,7 @@ Decoder::Prefix Decoder::SettledPrefix() const {
       revised && !done_ && !BlockFinished() ? std::max(prompt_length_, block_.begin) : canvas_end_;
   Prefix prefix;
   for (size_t pos = prompt_length_; pos < end && !masked_[pos]; ++pos) {
-    if (IsStop(ids_[pos])) {
+    if (!infills_ && IsStop(ids_[pos])) {
       prefix.ended = true;
       break;
     }

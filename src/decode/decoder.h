@@ -16,9 +16,17 @@
 
 namespace spa {
 
-// The positions [begin, end) that are being decoded.
+// The positions [begin, end): of the block being decoded, or of a gap.
 struct BlockRange {
   size_t begin = 0, end = 0;
+
+  bool operator==(const BlockRange&) const = default;
+};
+
+// What is given of a canvas with gaps; empty: all of it is open.
+struct GivenCanvas {
+  std::vector<TokenId> ids;      // gen_length of them, the mask where it is open
+  std::vector<uint32_t> spaced;  // places in it whose token must begin with a space
 };
 
 // The position after the canvas: blocks that are counted from the start are whole.
@@ -30,7 +38,8 @@ class Decoder {
   // row `shift` places before it. `suffix` follows the canvas and never changes. Throws Error if
   // the options cannot be had with these.
   Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
-          const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix = {});
+          const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix = {},
+          GivenCanvas given = {});
 
   bool done() const { return done_; }
   const StepInput& input() const { return input_; }  // of the step that began last
@@ -50,6 +59,12 @@ class Decoder {
     return ids().subspan(prompt_length_, canvas_end_ - prompt_length_);
   }
   std::span<const uint8_t> masked() const { return masked_; }
+  // What was open at first, as it is now: the whole canvas, or the gaps of a text.
+  std::span<const BlockRange> gaps() const { return gaps_; }
+  bool infills() const { return infills_; }  // something of the canvas, or behind it, is given
+  // The first position whose token the last step moved, because a gap has another length; or
+  // ids().size().
+  size_t moved_from() const { return moved_from_; }
   // Positions whose token the last step changed.
   const RowSet& changed() const { return changed_; }
   // Candidates of the last step, in the order of the wanted rows, and their positions.
@@ -109,6 +124,12 @@ class Decoder {
   void Finish();       // fills what is still open
   bool IsStop(TokenId id) const;
   size_t SequenceEnd() const { return canvas_end_ + suffix_length_; }
+  // Length edits, in gap_edits.cc: what was just written at `position` may expand or delete it.
+  bool MayExpand() const;
+  void EditGap(uint32_t position);
+  void Insert(size_t position, size_t gap);
+  void Remove(size_t position, size_t gap);
+  BlockRange* GapOf(size_t position);
 
   DecodeOptions options_;
   DecodeVocabulary vocabulary_;
@@ -135,6 +156,12 @@ class Decoder {
   size_t settled_at_end_ = 0;
   size_t last_settled_ = 0;      // in the last step: WINO
   double end_confidence_ = 0.0;  // when it was last looked at: DAEDAL
+  std::vector<BlockRange> gaps_;
+  bool infills_ = false;
+  RowSet spaced_;           // positions whose token must begin with a space
+  size_t most_length_ = 0;  // that SequenceEnd() may reach
+  size_t expansions_ = 0;   // left
+  size_t moved_from_ = 0;
   StepInput input_;
   std::vector<uint32_t> positions_;  // wanted positions
   std::vector<Candidate> candidates_;

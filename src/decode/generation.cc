@@ -6,9 +6,10 @@ namespace spa {
 
 Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
                        const DecodeOptions& options, const DecodeVocabulary& vocabulary,
-                       KvType kv_type, const PolicyFactory& policy, std::vector<TokenId> suffix)
+                       KvType kv_type, const PolicyFactory& policy, std::vector<TokenId> suffix,
+                       GivenCanvas canvas)
     : decoder_(std::move(prompt), options, vocabulary, config.logit_shift ? 1 : 0,
-               std::move(suffix)),
+               std::move(suffix), std::move(canvas)),
       num_layers_(config.num_layers) {
   AttentionPattern attention;  // full
   if (options.block_attention) {
@@ -37,6 +38,15 @@ GenerationStats Generation::Stats() const {
   stats.canvas_tokens = decoder_.canvas().size();
   stats.generated_tokens = prefix.length;
   stats.ended = prefix.ended;
+  if (decoder_.infills()) {
+    stats.generated_tokens = 0;
+    for (const BlockRange& gap : decoder_.gaps()) {
+      for (size_t pos = gap.begin; pos < gap.end; ++pos) {
+        stats.generated_tokens += decoder_.masked()[pos] == 0 ? 1 : 0;
+      }
+    }
+    stats.ended = decoder_.done();  // there is nothing more to fill
+  }
   stats.steps = decoder_.steps();
   stats.rows_computed = rows_computed();
   stats.rows_total = rows_total();
@@ -112,7 +122,12 @@ void Generation::Finish(ThreadPool& pool) {
   for (const Candidate& candidate : decoder_.candidates()) {
     confidence.push_back(static_cast<float>(candidate.probability));
   }
-  for (const auto& state : states_) state->policy().EndStep(decoder_.positions(), confidence);
+  for (const auto& state : states_) {
+    state->policy().EndStep(decoder_.positions(), confidence);
+    // Rows behind a gap that has another length now are others.
+    const size_t size = decoder_.ids().size();
+    if (decoder_.moved_from() < size) state->Forget(RowSet::Range(decoder_.moved_from(), size));
+  }
 }
 
 void StepTogether(Transformer& transformer, std::span<Generation* const> generations) {

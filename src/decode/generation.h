@@ -48,7 +48,7 @@ class Generation {
  public:
   Generation(const ModelConfig& config, std::vector<TokenId> prompt, const DecodeOptions& options,
              const DecodeVocabulary& vocabulary, KvType kv_type, const PolicyFactory& policy,
-             std::vector<TokenId> suffix = {});
+             std::vector<TokenId> suffix = {}, GivenCanvas canvas = {});
 
   // Counts up to now, and the times the runner has measured.
   GenerationStats Stats() const;

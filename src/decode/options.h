@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -99,6 +100,9 @@ struct DecodeOptions {
   bool prophet = false;        // settle the rest of the block once its best tokens stand clear
   std::optional<double> edit_threshold;  // rewrite settled tokens of the block (LLaDA2.1)
   size_t max_post_steps = 16;            // passes over a full block that may still edit it
+  // Infilling with a model that changes a gap's length (DreamOn): how many tokens longer than given
+  // the canvas may get. Nothing: its length is fixed.
+  std::optional<size_t> grow;
   // The canvas begins with random tokens. A step draws every token of the block at a temperature
   // that falls from the first one to `temperature`, accepts the surest (entropy_bound) and puts
   // random tokens in place of the others; the block becomes the likeliest tokens of its last step
@@ -116,9 +120,14 @@ struct DecodeOptions {
 // What the decoder must know about the model's vocabulary.
 struct DecodeVocabulary {
   TokenId mask_id = 0;
-  TokenId fill_id = 0;            // stands for everything after the end
-  std::vector<TokenId> stop_ids;  // end of text, end of turn
-  size_t num_tokens = 0;          // ids from here on are padding rows and never chosen
+  TokenId fill_id = 0;              // stands for everything after the end
+  std::vector<TokenId> stop_ids;    // end of text, end of turn
+  size_t num_tokens = 0;            // ids from here on are padding rows and never chosen
+  std::vector<TokenId> never = {};  // nor are these
+  // By id: whether a token's text begins with a space.
+  std::shared_ptr<const std::vector<uint8_t>> spaced = {};
+  TokenId expand_id = -1;  // DecodeOptions::grow: becomes two masks when it is written,
+  TokenId delete_id = -1;  // and this one is removed again, with the masks behind it
 };
 
 // What decides how many positions a step settles.

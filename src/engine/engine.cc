@@ -45,6 +45,11 @@ Engine::Engine(const EngineOptions& options)
   if (tokenizer_) {
     vocabulary_.num_tokens = std::min(config().vocab_rows, tokenizer_->vocab_size());
     vocabulary_.stop_ids = StopIds(*tokenizer_);
+    std::vector<uint8_t> spaced(config().vocab_rows, 0);
+    for (size_t id = 0; id < vocabulary_.num_tokens; ++id) {
+      spaced[id] = tokenizer_->TokenBytes(static_cast<TokenId>(id)).starts_with(' ') ? 1 : 0;
+    }
+    spaced_ = std::make_shared<const std::vector<uint8_t>>(std::move(spaced));
   }
   for (const TokenId id : config().stop_ids) {
     if (std::ranges::find(vocabulary_.stop_ids, id) == vocabulary_.stop_ids.end()) {
@@ -148,20 +153,54 @@ void Engine::CheckIds(std::span<const TokenId> ids) const {
 }
 
 std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const DecodeOptions& options,
-                                          const PreparedCache& cache, Generation* warm_from) {
+                                          const PreparedCache& cache, Generation* warm_from,
+                                          Given given) {
   ValidateDecodeOptions(options);
   CheckIds(prompt);
-  if (prompt.size() > config().context_length ||
-      MaxCanvas(options) > config().context_length - prompt.size()) {
+  const size_t before = prompt.size() + given.suffix.size();
+  const size_t canvas = MaxCanvas(options) + options.grow.value_or(0);
+  if (before > config().context_length || canvas > config().context_length - before) {
     throw Error("the prompt has {} tokens and the answer {}, but the model's context is {} tokens",
-                prompt.size(), MaxCanvas(options), config().context_length);
+                before, canvas, config().context_length);
+  }
+  if (!given.empty() && options.block_attention) {
+    throw Error(
+        "this model decodes block by block and does not see what follows a gap: infilling needs a "
+        "model with full attention");
+  }
+  if (given.empty() && options.grow) {
+    throw Error("only the gaps of a text grow: leave --grow out, or give a text with gaps");
+  }
+  if (!given.empty() &&
+      (options.window || options.slide != Slide::kOff || options.grow_to > 0 || Revokes(options))) {
+    throw Error(
+        "a text with gaps goes neither with a window or a sliding block, nor with wino, saber or "
+        "--grow-to");
   }
   const PolicyFactory make =
       options.exact ? [] { return std::make_unique<NonePolicy>(); } : cache.make;
-  std::vector<TokenId> suffix;
-  if (config().decode.pad_after_canvas) suffix.push_back(config().pad_id.value_or(0));
-  auto generation = std::make_unique<Generation>(config(), std::move(prompt), options, vocabulary_,
-                                                 kv_type_, make, std::move(suffix));
+  DecodeVocabulary vocabulary = vocabulary_;
+  if (!given.empty()) {
+    SPA_CHECK(given.canvas.ids.size() == options.gen_length);
+    CheckIds(given.canvas.ids);
+    vocabulary.spaced = spaced_;
+    if (!given.suffix.empty()) CheckIds(given.suffix);
+    // A gap is as long as it is given, unless the model may change that.
+    vocabulary.never = vocabulary.stop_ids;
+    if (options.grow) {
+      SPA_CHECK(config().expand_id && config().eos_id);
+      vocabulary.expand_id = *config().expand_id;
+      vocabulary.delete_id = *config().eos_id;
+      std::erase(vocabulary.never, vocabulary.delete_id);
+    }
+  }
+  if (config().expand_id && !options.grow) vocabulary.never.push_back(*config().expand_id);
+  if (config().decode.pad_after_canvas && given.suffix.empty()) {
+    given.suffix.push_back(config().pad_id.value_or(0));
+  }
+  auto generation =
+      std::make_unique<Generation>(config(), std::move(prompt), options, vocabulary, kv_type_, make,
+                                   std::move(given.suffix), std::move(given.canvas));
   if (generation->state().keeps().needs_block_attention && !options.block_attention) {
     throw Error(
         "the cache {} is for models with block attention: use another, or "

@@ -35,6 +35,14 @@ struct Prompt {
   std::string text;                   // used as it is when there are no messages
 };
 
+// What is given of a text with gaps beside its beginning (infill.h makes it).
+struct Given {
+  GivenCanvas canvas;           // from the first gap to the last; empty: all of it is open
+  std::vector<TokenId> suffix;  // what follows
+
+  bool empty() const { return canvas.ids.empty(); }
+};
+
 // Caches are prepared once and used by any number of generations.
 using SharedCache = std::shared_ptr<const PreparedCache>;
 
@@ -61,6 +69,8 @@ class Engine {
   std::string DefaultCache() const;
   const DecodeVocabulary& vocabulary() const { return vocabulary_; }
   std::vector<TokenId> Encode(const Prompt& prompt) const;
+  // Throws Error if there are none, or some outside the vocabulary.
+  void CheckIds(std::span<const TokenId> ids) const;
 
   // Prepares what a cache needs. Proxies may be computed here, once per model and rank.
   struct Preparation {
@@ -75,9 +85,11 @@ class Engine {
   // Throws Error if the prompt is empty, holds ids outside the vocabulary or does not fit the
   // context with the canvas. A warm start copies the states of the common prefix from another
   // generation with the same cache (SequenceState::AdoptPrefix); Error if the cache cannot.
+  // With `given` it fills gaps (infill.h); Error if the model cannot see what follows a gap.
   // runner.h runs what this starts.
   std::unique_ptr<Generation> Start(std::vector<TokenId> prompt, const DecodeOptions& options,
-                                    const PreparedCache& cache, Generation* warm_from = nullptr);
+                                    const PreparedCache& cache, Generation* warm_from = nullptr,
+                                    Given given = {});
 
   // Logits of one dense pass over `ids`, row by row, not shifted.
   using OnLogits = std::function<void(size_t row, std::span<const float> logits)>;
@@ -92,7 +104,6 @@ class Engine {
   void DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits, const DensePass& pass);
 
  private:
-  void CheckIds(std::span<const TokenId> ids) const;
   void AdoptPrefix(Generation& from, Generation& to);
 
   ThreadPool pool_;
@@ -103,6 +114,7 @@ class Engine {
   std::optional<Tokenizer> tokenizer_;
   std::string no_tokenizer_;  // why there is none
   DecodeVocabulary vocabulary_;
+  std::shared_ptr<const std::vector<uint8_t>> spaced_;  // DecodeVocabulary::spaced
   std::unique_ptr<Transformer> transformer_;
 };
 

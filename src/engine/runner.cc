@@ -20,8 +20,8 @@ double Seconds(Clock::duration time) { return std::chrono::duration<double>(time
 void SetBeforeStep(std::function<void()> call) { before_step = std::move(call); }
 
 Generation& Runner::Add(GenerationRequest request) {
-  auto generation =
-      engine_.Start(std::move(request.prompt), request.decode, *request.cache, request.warm_from);
+  auto generation = engine_.Start(std::move(request.prompt), request.decode, *request.cache,
+                                  request.warm_from, std::move(request.given));
   generation->begun = Clock::now();
   if (request.prefixes != nullptr) {
     request.prefixes->Adopt(*generation, running_, engine_.pool());

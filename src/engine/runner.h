@@ -21,6 +21,7 @@ struct GenerationRequest {
   Generation* warm_from = nullptr;
   // Start from what these hold of the prompt, or a generation that runs beside it: exact.
   PrefixStore* prefixes = nullptr;
+  Given given = {};  // a text with gaps
 };
 
 class Runner {

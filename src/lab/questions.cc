@@ -21,13 +21,6 @@ std::string Trim(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1));
 }
 
-// FNV-1a: only tells files apart.
-uint64_t HashBytes(std::string_view bytes) {
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
-}
-
 // The text of a field, which may also be a number or a truth value.
 std::string FieldText(const Json& object, const std::string& field, const std::string& where) {
   if (!object.is_object() || !object.contains(field)) {
@@ -86,6 +79,24 @@ std::vector<Question> ParseBbh(const std::string& bytes, const std::string& wher
 std::vector<Question> ParseLines(const std::string& bytes, const TaskOptions& task,
                                  const std::string& where) {
   std::vector<Question> questions;
+  ForEachJsonLine(bytes, where, [&](const Json& line, const std::string& place) {
+    questions.push_back(LineQuestion(line, task, place));
+  });
+  return questions;
+}
+
+}  // namespace
+
+// FNV-1a.
+uint64_t HashBytes(std::string_view bytes) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+void ForEachJsonLine(
+    const std::string& bytes, const std::string& where,
+    const std::function<void(const Json& line, const std::string& place)>& on_line) {
   size_t number = 0;
   for (size_t begin = 0; begin < bytes.size();) {
     const size_t end = std::min(bytes.find('\n', begin), bytes.size());
@@ -96,12 +107,9 @@ std::vector<Question> ParseLines(const std::string& bytes, const TaskOptions& ta
     const auto line = Json::parse(text, nullptr, false);
     const std::string place = fmt::format("{}, line {}", where, number);
     if (line.is_discarded()) throw Error("{} is not JSON", place);
-    questions.push_back(LineQuestion(line, task, place));
+    on_line(line, place);
   }
-  return questions;
 }
-
-}  // namespace
 
 std::string ReadFile(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);

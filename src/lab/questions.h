@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -67,6 +69,14 @@ std::string CollapseSpaces(std::string_view text);
 
 // A few questions of the kind the embedded model was trained on.
 std::vector<Question> BuiltInQuestions();
+
+// Only tells files apart.
+uint64_t HashBytes(std::string_view bytes);
+// Calls `on_line` for every line that is not blank; `place` names it in messages. Throws Error if
+// one is not JSON.
+void ForEachJsonLine(const std::string& bytes, const std::string& where,
+                     const std::function<void(const nlohmann::ordered_json& line,
+                                              const std::string& place)>& on_line);
 
 // Throws Error if the file cannot be read.
 std::string ReadFile(const std::filesystem::path& path);

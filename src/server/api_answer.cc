@@ -52,6 +52,26 @@ OrderedJson Runs(const RowSet& rows) {
   return runs;
 }
 
+// The text of a token; its bytes if they are not whole characters, as OpenAI writes them.
+std::string TokenText(const Tokenizer& tokenizer, TokenId id) {
+  const std::string bytes(tokenizer.TokenBytes(id));
+  const OrderedJson json = bytes;
+  try {
+    json.dump();
+    return bytes;
+  } catch (const OrderedJson::type_error&) {
+    std::string text = "bytes:";
+    for (const char c : bytes) text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    return text;
+  }
+}
+
+std::string TextOf(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  std::string text;
+  for (const TokenId id : ids) text += tokenizer.TokenBytes(id);
+  return text;
+}
+
 }  // namespace
 
 ApiError ErrorOf(const Event& end) {
@@ -78,7 +98,10 @@ ApiAnswer::ApiAnswer(const ApiRequest& request, std::string model_id, const Toke
       id_((route_ == Route::kChat ? "chatcmpl-" : "cmpl-") + RandomId()),
       created_(std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())
-                   .count()) {}
+                   .count()) {
+  if (!request.echo) return;
+  for (const GenerationTask& task : request.tasks) prompts_.push_back(task.prompt);
+}
 
 OrderedJson ApiAnswer::UsageOf(const std::vector<const Event*>& ends) const {
   size_t prompt = 0, cached = 0, completion = 0;
@@ -95,30 +118,69 @@ OrderedJson ApiAnswer::UsageOf(const std::vector<const Event*>& ends) const {
           {"prompt_tokens_details", {{"cached_tokens", cached}}}};
 }
 
+OrderedJson ApiAnswer::Logprobs(const Choice& choice) const {
+  if (choice.end.scores.empty()) return nullptr;
+  std::vector<TokenId> ids = prompts_[choice.end.choice];
+  const std::vector<TokenLikelihood>& scores = choice.end.scores;
+  if (scores.size() == ids.size()) ids.push_back(scores.back().best);
+  OrderedJson tokens = OrderedJson::array(), own = tokens, top = tokens, offsets = tokens;
+  size_t offset = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const std::string text = TokenText(tokenizer_, ids[i]);
+    tokens.push_back(text);
+    offsets.push_back(offset);
+    for (const char c : tokenizer_.TokenBytes(ids[i])) offset += (c & 0xc0) != 0x80 ? 1 : 0;
+    if (i == 0) {  // nothing before it predicts it
+      own.push_back(nullptr);
+      top.push_back(nullptr);
+      continue;
+    }
+    const TokenLikelihood& score = scores[i - 1];
+    const bool generated = i == prompts_[choice.end.choice].size();
+    own.push_back(generated ? score.best_log_probability : score.log_probability);
+    OrderedJson both = {{text, own.back()}};
+    both[TokenText(tokenizer_, score.best)] = score.best_log_probability;
+    top.push_back(std::move(both));
+  }
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(own)},
+          {"top_logprobs", std::move(top)},
+          {"text_offset", std::move(offsets)}};
+}
+
 std::string ApiAnswer::Whole(const std::vector<Choice>& choices) const {
   OrderedJson list = OrderedJson::array();
-  OrderedJson stats = OrderedJson::array();
+  OrderedJson stats = OrderedJson::array(), gaps = stats;
   std::vector<const Event*> ends;
   for (const Choice& choice : choices) {
     OrderedJson item = {{"index", choice.end.choice}};
     if (route_ == Route::kChat) {
       item["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
     } else {
-      item["text"] = choice.text;
+      std::string text = choice.text;
+      if (!choice.end.scores.empty() &&
+          choice.end.scores.size() == prompts_[choice.end.choice].size()) {
+        text += tokenizer_.TokenBytes(choice.end.scores.back().best);
+      }
+      if (echoes()) text = TextOf(tokenizer_, prompts_[choice.end.choice]) + text;
+      item["text"] = std::move(text);
     }
-    item["logprobs"] = nullptr;
+    item["logprobs"] = Logprobs(choice);
     item["finish_reason"] = FinishReason(choice.end);
     list.push_back(std::move(item));
     stats.push_back(StatsJson(choice.end.stats));
+    if (!choice.end.gaps.empty()) gaps.push_back(choice.end.gaps);
     ends.push_back(&choice.end);
   }
+  OrderedJson dlm = {{"stats", std::move(stats)}};
+  if (!gaps.empty()) dlm["gaps"] = std::move(gaps);
   return Dump({{"id", id_},
                {"object", route_ == Route::kChat ? "chat.completion" : "text_completion"},
                {"created", created_},
                {"model", model_id_},
                {"choices", std::move(list)},
                {"usage", UsageOf(ends)},
-               {"dlm", {{"stats", std::move(stats)}}}});
+               {"dlm", std::move(dlm)}});
 }
 
 OrderedJson ApiAnswer::Chunk(size_t choice, const std::string& text, bool role) const {
@@ -142,7 +204,9 @@ OrderedJson ApiAnswer::Chunk(size_t choice, const std::string& text, bool role) 
   return chunk;
 }
 
-std::string ApiAnswer::First(size_t choice) const { return Dump(Chunk(choice, "", true)); }
+std::string ApiAnswer::First(size_t choice) const {
+  return Dump(Chunk(choice, echoes() ? TextOf(tokenizer_, prompts_[choice]) : "", true));
+}
 
 std::string ApiAnswer::Text(size_t choice, const std::string& text) const {
   return Dump(Chunk(choice, text, false));
@@ -150,10 +214,14 @@ std::string ApiAnswer::Text(size_t choice, const std::string& text) const {
 
 std::string ApiAnswer::Canvas(size_t choice, const Frame& frame) const {
   OrderedJson tokens = OrderedJson::array(), settled = tokens, confidence = tokens, rows = tokens;
+  OrderedJson given = tokens;
+  bool any_given = false;
   for (const Frame::Cell& cell : frame.cells) {
     tokens.push_back(cell.token < 0 ? OrderedJson(nullptr)
                                     : OrderedJson(tokenizer_.Decode({cell.token})));
     settled.push_back(cell.settled ? 1 : 0);
+    given.push_back(cell.given ? 1 : 0);
+    any_given = any_given || cell.given;
     confidence.push_back(cell.confidence < 0.0f
                              ? OrderedJson(nullptr)
                              : OrderedJson(std::round(cell.confidence * 1e4) / 1e4));
@@ -168,6 +236,7 @@ std::string ApiAnswer::Canvas(size_t choice, const Frame& frame) const {
                     {"confidence", std::move(confidence)},
                     {"prompt_tokens", frame.prompt_tokens},
                     {"rows", std::move(rows)}}}};
+  if (any_given) chunk["dlm"]["frame"]["given"] = std::move(given);
   return Dump(chunk);
 }
 
@@ -181,6 +250,7 @@ std::string ApiAnswer::Last(const Event& end) const {
   OrderedJson chunk = Chunk(end.choice, "", false);
   chunk["choices"][0]["finish_reason"] = FinishReason(end);
   chunk["dlm"] = {{"stats", StatsJson(end.stats)}};
+  if (!end.gaps.empty()) chunk["dlm"]["gaps"] = end.gaps;
   return Dump(chunk);
 }
 

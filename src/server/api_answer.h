@@ -25,8 +25,9 @@ class ApiAnswer {
     Event end;
   };
   std::string Whole(const std::vector<Choice>& choices) const;
+  bool echoes() const { return !prompts_.empty(); }
   // One chunk of a stream, as JSON.
-  std::string First(size_t choice) const;  // the role (chat)
+  std::string First(size_t choice) const;  // the role (chat), or the echoed prompt
   std::string Text(size_t choice, const std::string& text) const;
   std::string Progress(const Event& progress) const;
   std::string Canvas(size_t choice, const Frame& frame) const;
@@ -37,12 +38,15 @@ class ApiAnswer {
   nlohmann::ordered_json Chunk(size_t choice, const std::string& text, bool role) const;
 
   nlohmann::ordered_json UsageOf(const std::vector<const Event*>& ends) const;
+  // OpenAI's object for a prompt that was scored; null for others.
+  nlohmann::ordered_json Logprobs(const Choice& choice) const;
 
   Route route_;
   size_t n_;
   bool include_usage_;
   std::string model_id_;
   const Tokenizer& tokenizer_;
+  std::vector<std::vector<TokenId>> prompts_;  // one per choice, if they are echoed
   std::string id_;
   int64_t created_;
 };

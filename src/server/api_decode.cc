@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "decode/option_table.h"
 #include "engine/decode_choices.h"
+#include "engine/infill.h"
 
 namespace spa {
 namespace {
@@ -96,6 +97,22 @@ DecodeFields ReadDecode(JsonFields& fields, const Engine& engine, const ApiLimit
   }
   ReadSeed(fields, &read.options);
   return read;
+}
+
+DecodeOptions ReadInfillDecode(JsonFields& fields, const Engine& engine, const Given& given) {
+  DecodeChoices choices;
+  if (const auto block = fields.Count("block_length", 1, given.canvas.ids.size())) {
+    choices.Set("block-length", std::to_string(*block));
+  }
+  ReadOptions(fields, engine.DefaultDecodeOptions(), &choices);
+  DecodeOptions options;
+  try {
+    options = ResolveInfill(engine, choices, given);
+  } catch (const Error& error) {
+    throw ApiError(400, "invalid_request_error", error.what());
+  }
+  ReadSeed(fields, &options);
+  return options;
 }
 
 }  // namespace spa

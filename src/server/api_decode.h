@@ -17,4 +17,7 @@ struct DecodeFields {
 DecodeFields ReadDecode(JsonFields& fields, const Engine& engine, const ApiLimits& limits,
                         size_t prompt_tokens);
 
+// The same for a text with gaps, whose lengths are given.
+DecodeOptions ReadInfillDecode(JsonFields& fields, const Engine& engine, const Given& given);
+
 }  // namespace spa

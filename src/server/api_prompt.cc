@@ -108,4 +108,55 @@ std::vector<std::vector<TokenId>> ReadPrompts(JsonFields& fields, const Engine& 
   return prompts;
 }
 
+std::optional<InfillFields> ReadInfill(JsonFields& fields, const Engine& engine, bool chat) {
+  const auto text = fields.Text("template");
+  auto suffix = chat ? std::nullopt : fields.Text("suffix");
+  if (suffix && suffix->empty()) suffix.reset();
+  if (!text && !suffix) return {};
+  const std::string name = text ? "template" : "suffix";
+  if (text && suffix) Refuse("suffix", "give a 'template' or a 'suffix', not both");
+  if (engine.config().attention.kind == AttentionKind::kBlocks) {
+    Refuse(name,
+           "this model decodes block by block and does not see what follows a gap: infilling needs "
+           "a model with full attention");
+  }
+  if (fields.Bool("echo").value_or(false)) {
+    Refuse("echo", "a text with gaps is not echoed: a 'template' is answered whole anyway");
+  }
+  std::vector<TemplatePart> parts;
+  if (text) {
+    try {
+      parts = ParseTemplate(*text);
+    } catch (const Error& error) {
+      Refuse(name, error.what());
+    }
+    if (!chat && fields.Find("prompt") != nullptr) {
+      Refuse("prompt", "a 'template' is the whole text: leave 'prompt' out");
+    }
+  } else {
+    const Json* prompt = fields.Find("prompt");
+    if (prompt != nullptr && !prompt->is_string()) {
+      Refuse("prompt", "'prompt' must be one text if a 'suffix' follows it");
+    }
+    const std::string before = prompt == nullptr ? "" : prompt->get<std::string>();
+    const size_t gap = fields.Count("max_tokens", 1, kMostGap).value_or(kUsualGap);
+    if (!before.empty()) parts.push_back({before, 0});
+    parts.push_back({{}, gap});
+    parts.push_back({*suffix, 0});
+  }
+  InfillFields read;
+  read.whole = text.has_value();
+  read.infill =
+      EncodeInfill(engine, parts, chat ? ReadMessages(fields, engine) : std::vector<TokenId>());
+  const size_t tokens = read.infill.prompt.size() + read.infill.given.canvas.ids.size() +
+                        read.infill.given.suffix.size();
+  if (tokens > engine.config().context_length) {
+    throw ApiError(400, "invalid_request_error",
+                   fmt::format("the text has {} tokens with its gaps; the model's context is {}",
+                               tokens, engine.config().context_length),
+                   name, "context_length_exceeded");
+  }
+  return read;
+}
+
 }  // namespace spa

@@ -93,10 +93,7 @@ void RefuseUnsupported(JsonFields& fields) {
       {"min_tokens", {0}},
       {"best_of", {1}},
       {"use_beam_search", {false}},
-      {"logprobs", {false, 0}},
       {"top_logprobs", {0}},
-      {"echo", {false}},
-      {"suffix", {""}},
       {"logit_bias", {Json::object()}},
       {"tools", {Json::array()}},
       {"tool_choice", {"none", "auto"}},
@@ -116,6 +113,31 @@ void RefuseUnsupported(JsonFields& fields) {
   };
   for (const auto& [name, values] : neutral) fields.Only(name, values);
   for (const char* name : kInformative) fields.Ignore(name);
+}
+
+// "echo" and "logprobs" of a completion: with both, and nothing or one token to be generated, the
+// prompt is scored. That is how lm-eval asks for likelihoods. True if it is to be scored.
+bool ReadScore(Route route, JsonFields& fields, ApiRequest* request, GenerationTask* task) {
+  if (route == Route::kChat) {
+    fields.Only("logprobs", {false, 0});
+    fields.Only("echo", {false});
+    return false;
+  }
+  request->echo = fields.Bool("echo").value_or(false);
+  const Json* logprobs = fields.Find("logprobs");
+  if (logprobs == nullptr || *logprobs == false || *logprobs == 0) return false;
+  if (*logprobs != 1 && *logprobs != true) {
+    Refuse("logprobs", "'logprobs' may be 1: the token and the most probable one");
+  }
+  const Json* length = fields.Find("max_tokens");
+  if (!request->echo || length == nullptr || (*length != 0 && *length != 1) || request->stream) {
+    Refuse("logprobs",
+           "'logprobs' are those of the prompt: they need 'echo', a 'max_tokens' of 0 or 1, and no "
+           "'stream'");
+  }
+  task->score = true;
+  task->max_tokens = length->get<size_t>();
+  return true;
 }
 
 ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std::string& model_id,
@@ -141,8 +163,17 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
   const size_t n = fields.Count("n", 1, limits.max_prompts).value_or(1);
   request.n = n;
   RefuseUnsupported(fields);
+  const bool score = ReadScore(route, fields, &request, &task);
   std::vector<std::vector<TokenId>> prompts;
-  if (route == Route::kChat) {
+  const auto gaps = score ? std::nullopt : ReadInfill(fields, engine, route == Route::kChat);
+  if (gaps) {
+    prompts.push_back(gaps->infill.prompt);
+    task.given = gaps->infill.given;
+    if (gaps->whole) {
+      task.before = gaps->infill.before;
+      task.after = gaps->infill.after;
+    }
+  } else if (route == Route::kChat) {
     prompts.push_back(ReadMessages(fields, engine));
   } else {
     prompts = ReadPrompts(fields, engine, limits.max_prompts);
@@ -158,10 +189,21 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
                                longest, most, context),
                    route == Route::kChat ? "messages" : "prompt", "context_length_exceeded");
   }
-  const DecodeFields decode = ReadDecode(fields, engine, limits, longest);
-  task.decode = decode.options;
-  task.max_tokens = decode.max_tokens;
-  request.clamped = decode.clamped;
+  if (score) {
+    // How to decode does not matter; the fields are those of a request that does.
+    for (const char* name : {"max_completion_tokens", "temperature", "top_p", "top_k", "seed"}) {
+      fields.Ignore(name);
+    }
+  } else if (gaps) {
+    task.decode = ReadInfillDecode(fields, engine, task.given);
+    task.max_tokens = task.given.canvas.ids.size() + task.decode.grow.value_or(0);
+    if (gaps->whole) fields.Only("max_tokens", {});
+  } else {
+    const DecodeFields decode = ReadDecode(fields, engine, limits, longest);
+    task.decode = decode.options;
+    task.max_tokens = decode.max_tokens;
+    request.clamped = decode.clamped;
+  }
   if (!limits.lenient) fields.RefuseUnknown();
   for (const std::string& name : fields.Unknown()) request.ignored.push_back(name);
   if (prompts.size() * n > limits.max_prompts) {

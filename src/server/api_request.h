@@ -27,6 +27,7 @@ struct ApiRequest {
   std::vector<GenerationTask> tasks;  // one per choice, the n answers to a prompt side by side
   size_t n = 1;
   bool stream = false, include_usage = false;
+  bool echo = false;                 // the prompt's text comes before the answer's
   std::vector<std::string> ignored;  // fields nobody knows
   bool clamped = false;              // asked for more tokens than fit: tasks[i].max_tokens do
 };

@@ -59,7 +59,7 @@ bool EventStream::Write(httplib::DataSink& sink) {
 std::string EventStream::TextOf(const Event& event) {
   switch (event.kind) {
     case Event::Kind::kStarted:
-      return chat_ ? SseEvent(answer_.First(event.choice)) : "";
+      return chat_ || answer_.echoes() ? SseEvent(answer_.First(event.choice)) : "";
     case Event::Kind::kText:
       return SseEvent(answer_.Text(event.choice, event.text));
     case Event::Kind::kFrame:

@@ -12,6 +12,7 @@
 
 #include "base/token.h"
 #include "decode/generation.h"
+#include "engine/likelihood.h"
 #include "transformer/row_set.h"
 
 namespace spa {
@@ -24,6 +25,7 @@ struct Frame {
   struct Cell {
     TokenId token = -1;  // -1: nothing known yet
     bool settled = false;
+    bool given = false;        // not the model's
     float confidence = -1.0f;  // -1: none
   };
   std::vector<Cell> cells;   // one per position of the canvas
@@ -50,6 +52,9 @@ struct Event {
   std::string reason = {};        // kEnd: what went wrong, for the log alone
   Ending ending = Ending::kStop;  // kEnd
   GenerationStats stats = {};     // kEnd
+  // kEnd of a prompt that was scored: of every token but the first, and of the one predicted.
+  std::vector<TokenLikelihood> scores = {};
+  std::vector<std::string> gaps = {};  // kEnd of a text with gaps: what fills them
 
   bool finished() const { return ending == Ending::kStop || ending == Ending::kLength; }  // kEnd
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/infill.h"
 #include "kernels/state_memory.h"
 
 namespace spa {
@@ -15,6 +16,26 @@ double Seconds(std::chrono::steady_clock::duration duration) {
 
 // Prepared caches kept at a time. Preparing one again reads its proxies from disk.
 constexpr size_t kMaxCaches = 8;
+
+// Rows of a step that scores a prompt: others wait for it.
+constexpr size_t kScoreRows = 512;
+
+LikelihoodOptions ScoreOptions() {
+  LikelihoodOptions options;
+  options.estimator = Estimator::kChain;
+  options.batch_rows = kScoreRows;
+  return options;
+}
+
+// The prompt's tokens after its first, and one more if the task predicts it.
+std::vector<LikelihoodRequest> ScoreRequests(const GenerationTask& task) {
+  std::vector<LikelihoodRequest> requests;
+  if (task.prompt.size() > 1) {
+    requests.push_back({{task.prompt.front()}, {task.prompt.begin() + 1, task.prompt.end()}});
+  }
+  if (task.max_tokens > 0) requests.push_back({task.prompt, {task.prompt.front()}});
+  return requests;
+}
 
 }  // namespace
 
@@ -104,15 +125,40 @@ void Scheduler::Step() {
     running_.clear();
     return;
   }
-  metrics_.CountStep(Seconds(Clock::now() - start), running_.size());
   for (const JobPtr& job : running_) {
     try {
-      Publish(*job);
+      if (job->scorer) {
+        StepScore(*job);
+      } else {
+        Publish(*job);
+      }
     } catch (...) {
       EndByException(*job);
     }
   }
-  std::erase_if(running_, [](const JobPtr& job) { return job->generation == nullptr; });
+  metrics_.CountStep(Seconds(Clock::now() - start), running_.size());
+  std::erase_if(running_, [](const JobPtr& job) { return job->ended; });
+}
+
+void Scheduler::StepScore(Job& job) {
+  if (!job.scorer->done()) job.scorer->Step();
+  if (!job.scorer->done()) return;
+  std::vector<TokenLikelihood> scores;
+  for (const Likelihood& part : job.scorer->Results()) {
+    scores.insert(scores.end(), part.tokens.begin(), part.tokens.end());
+  }
+  Event event{.kind = Event::Kind::kEnd, .choice = job.choice};
+  event.ending = Ending::kLength;
+  event.stats.cache = "none";
+  event.stats.prompt_tokens = job.task.prompt.size();
+  event.stats.generated_tokens = event.stats.canvas_tokens = job.task.max_tokens;
+  event.stats.steps = job.scorer->passes();
+  event.stats.seconds = Seconds(Clock::now() - job.started);
+  event.stats.queue_seconds = Seconds(job.started - job.submitted);
+  event.scores = std::move(scores);
+  Release(job, Prefix::kDrop);
+  metrics_.CountGeneration(event.stats);
+  job.mailbox->Post(std::move(event));
 }
 
 void Scheduler::TellProgress(size_t layer, size_t layers) {
@@ -173,8 +219,11 @@ bool Scheduler::PrepareJob(Job& job) {
   if (job.cache != nullptr) return true;
   const GenerationTask& task = job.task;
   try {
-    job.cache = Prepare(task.cache);
-    job.need = NeedOf(engine_, task.prompt.size(), task.decode, *job.cache);
+    job.cache = Prepare(task.score ? CacheSpec{} : task.cache);
+    DecodeOptions decode = task.decode;
+    if (task.score) decode.gen_length = kScoreRows;
+    decode.gen_length += task.given.suffix.size() + decode.grow.value_or(0);
+    job.need = NeedOf(engine_, task.prompt.size(), decode, *job.cache);
   } catch (...) {
     EndByException(job);
     return false;
@@ -195,11 +244,18 @@ bool Scheduler::StartJob(Job& job) {
   metrics_.SetPromised(memory_.promised());
   try {
     const GenerationTask& task = job.task;
+    job.started = Clock::now();
+    if (task.score) {
+      job.scorer.emplace(engine_, ScoreRequests(task), ScoreOptions());
+      job.mailbox->Post({.kind = Event::Kind::kStarted, .choice = job.choice});
+      return true;
+    }
     job.generation = &runner_.Add({.prompt = task.prompt,
                                    .decode = task.decode,
                                    .cache = job.cache,
                                    .warm_from = nullptr,
-                                   .prefixes = options_.prefix_memory > 0 ? &prefixes_ : nullptr});
+                                   .prefixes = options_.prefix_memory > 0 ? &prefixes_ : nullptr,
+                                   .given = task.given});
     job.generation->times().queue_seconds = Seconds(Clock::now() - job.submitted);
     job.answer.emplace(engine_.tokenizer(), task.stops, task.max_tokens);
     if (task.frames) {
@@ -212,7 +268,13 @@ bool Scheduler::StartJob(Job& job) {
     return false;
   }
   job.mailbox->Post({.kind = Event::Kind::kStarted, .choice = job.choice});
+  PostText(job, job.task.before);
   return true;
+}
+
+void Scheduler::PostText(Job& job, std::string text) {
+  if (text.empty()) return;
+  job.mailbox->Post({.kind = Event::Kind::kText, .choice = job.choice, .text = std::move(text)});
 }
 
 SharedCache Scheduler::Prepare(const CacheSpec& spec) {
@@ -234,13 +296,14 @@ void Scheduler::Publish(Job& job) {
   }
   std::string text =
       job.answer->Advance(decoder.ids().subspan(decoder.prompt_length(), prefix.length),
-                          prefix.ended || decoder.done(), prefix.ended);
+                          prefix.ended || decoder.done(), prefix.ended || decoder.infills());
   if (!text.empty()) {
     double& first_text = job.generation->times().first_text_seconds;
     if (first_text == 0.0) first_text = Seconds(Clock::now() - job.submitted);
-    job.mailbox->Post({.kind = Event::Kind::kText, .choice = job.choice, .text = std::move(text)});
+    PostText(job, std::move(text));
   }
   if (job.answer->finished()) {
+    PostText(job, job.task.after);
     End(job, job.answer->stopped() ? Ending::kStop : Ending::kLength);
   }
 }
@@ -255,7 +318,15 @@ Frame Scheduler::MakeFrame(Job& job) const {
   frame.block_begin = std::max(decoder.input().block_begin, begin) - begin;
   frame.block_end = std::max(decoder.input().block_end, begin) - begin;
   frame.cells.resize(decoder.canvas().size());
+  job.confidence.resize(frame.cells.size(), -1.0f);
+  if (decoder.infills()) {
+    for (Frame::Cell& cell : frame.cells) cell.given = true;
+    for (const BlockRange& gap : decoder.gaps()) {
+      for (size_t pos = gap.begin; pos < gap.end; ++pos) frame.cells[pos - begin].given = false;
+    }
+  }
   for (size_t i = 0; i < decoder.positions().size(); ++i) {
+    if (decoder.positions()[i] >= decoder.moved_from()) continue;  // another token's now
     const size_t cell = decoder.positions()[i] - begin;
     const Candidate& candidate = decoder.candidates()[i];
     job.confidence[cell] = static_cast<float>(candidate.probability);
@@ -276,7 +347,9 @@ void Scheduler::EndByException(Job& job) {
     throw;
   } catch (const Error& error) {
     // Before it starts, the request is at fault.
-    if (job.generation == nullptr) return End(job, Ending::kInvalid, error.what());
+    if (job.generation == nullptr && !job.scorer) {
+      return End(job, Ending::kInvalid, error.what());
+    }
     End(job, Ending::kFailed, failed, error.what());
   } catch (const std::bad_alloc&) {
     End(job, Ending::kFailed, "the server ran out of memory");
@@ -301,6 +374,7 @@ void Scheduler::NotePrefixes() {
 }
 
 void Scheduler::Release(Job& job, Prefix prefix) {
+  job.ended = true;
   if (job.generation != nullptr) {
     auto generation = runner_.Remove(*std::exchange(job.generation, nullptr));
     if (prefix == Prefix::kKeep) prefixes_.Keep(std::move(generation), engine_.pool());
@@ -318,7 +392,13 @@ void Scheduler::End(Job& job, Ending ending, std::string message, std::string re
   GenerationStats& stats = event.stats;
   if (job.generation != nullptr) {
     stats = job.generation->Stats();
-    stats.generated_tokens = job.answer ? job.answer->num_tokens() : 0;  // stop strings cut
+    if (!job.generation->decoder().infills()) {
+      stats.generated_tokens = job.answer ? job.answer->num_tokens() : 0;  // stop strings cut
+    } else {
+      for (FilledPiece& piece : FilledPieces(engine_, job.generation->decoder())) {
+        if (piece.filled) event.gaps.push_back(std::move(piece.text));
+      }
+    }
   } else {
     stats.cache = job.task.cache.ToString();
     stats.prompt_tokens = job.task.prompt.size();

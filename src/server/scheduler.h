@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/likelihood.h"
 #include "engine/memory.h"
 #include "engine/runner.h"
 #include "server/answer_stream.h"
@@ -26,14 +27,19 @@
 
 namespace spa {
 
-// One answer to be made.
+// One answer to be made, or one prompt to be scored.
 struct GenerationTask {
   std::vector<TokenId> prompt;
+  Given given;                // a text with gaps (engine/infill.h),
+  std::string before, after;  // and what of it stands around its canvas, given out with it
   DecodeOptions decode;
   CacheSpec cache;
   std::vector<std::string> stops;
   size_t max_tokens = 0;
   bool frames = false;  // post a Frame after every step
+  // Nothing is decoded: every token after the first is scored, left to right (Estimator::kChain),
+  // and if max_tokens is 1 one more is predicted.
+  bool score = false;
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
@@ -71,12 +77,14 @@ class Scheduler {
     GenerationTask task;
     std::shared_ptr<Mailbox> mailbox;
     size_t choice = 0;
-    Clock::time_point submitted;
+    Clock::time_point submitted, started;
     SharedCache cache;                 // once prepared
     MemoryNeed need;                   // known with the cache
     bool admitted = false;             // `need` is promised to it
     bool waited = false;               // for memory
     Generation* generation = nullptr;  // once running, the runner's
+    std::optional<Scorer> scorer;      // once running, of a prompt to be scored
+    bool ended = false;
     std::optional<AnswerStream> answer;
     std::vector<float> confidence;  // of settled positions, for frames
   };
@@ -96,6 +104,9 @@ class Scheduler {
   void Sweep(std::deque<JobPtr>& waiting);
   bool ShouldEnd(Job& job);
   void Publish(Job& job);
+  void PostText(Job& job, std::string text);  // unless it is empty
+  // One forward pass of a prompt that is scored.
+  void StepScore(Job& job);
   Frame MakeFrame(Job& job) const;
   // `reason` is for the log: what happened inside is not for clients.
   void End(Job& job, Ending ending, std::string message = {}, std::string reason = {});

@@ -35,13 +35,19 @@ class FamilyRun {
  public:
   FamilyRun(TestModel& model, const std::vector<TokenId>& prompt, const DecodeOptions& options,
             std::vector<TokenId> stop_ids, const std::string& cache,
-            std::vector<TokenId> suffix = {}, const std::vector<std::string>& cache_options = {})
+            std::vector<TokenId> suffix = {}, const std::vector<std::string>& cache_options = {},
+            GivenCanvas canvas = {})
       : generation(model.file.config(), prompt, options,
                    {.mask_id = model.file.config().mask_id,
                     .fill_id = model.file.config().mask_id,
                     .stop_ids = std::move(stop_ids),
-                    .num_tokens = model.file.config().vocab_rows},
-                   kDefaultKvType, model.Policy(cache, cache_options), std::move(suffix)) {}
+                    .num_tokens = model.file.config().vocab_rows,
+                    .never = {},
+                    .spaced = {},
+                    .expand_id = options.grow ? *model.file.config().expand_id : -1,
+                    .delete_id = options.grow ? *model.file.config().eos_id : -1},
+                   kDefaultKvType, model.Policy(cache, cache_options), std::move(suffix),
+                   std::move(canvas)) {}
 
   void Note() {
     const bool seed =
@@ -133,6 +139,78 @@ TEST(FamilyDecode, A2d) {
         Expect(Decode(model, run), one, true, "settled",
                family + " " + one["name"].get<std::string>() + " " + cache);
       }
+    }
+  }
+}
+
+// Gaps in a text, in blocks counted from its beginning.
+TEST(FamilyDecode, A2dInfill) {
+  size_t found = 0;
+  for (const std::string family : {"a2d-qwen3", "a2d-qwen2"}) {
+    TestModel model(kFamilies + family + "/model");
+    for (const json& one : Cases(family)) {
+      if (one["sampler"] != "MDLMSampler.infill") continue;
+      ++found;
+      const std::vector<TokenId> ids = one["prompt"];
+      const TokenId mask = model.file.config().mask_id;
+      const auto first = std::ranges::find(ids, mask);
+      const auto last = std::find(ids.rbegin(), ids.rend(), mask).base();
+      DecodeOptions options;
+      options.schedule = Schedule::kLinear;
+      options.gen_length = static_cast<size_t>(last - first);
+      options.block_length = one["options"]["block_size"];
+      const size_t blocks = (ids.size() + options.block_length - 1) / options.block_length;
+      options.steps_per_block = (one["options"]["steps"].get<size_t>() + blocks - 1) / blocks;
+      options.blocks_from_start = true;
+      options.stop = Stop::kNever;
+      FamilyRun run(model, {ids.begin(), first}, options, {}, "none", {last, ids.end()}, {},
+                    {{first, last}, {}});
+      Expect(Decode(model, run), one, true, "settled", family);
+    }
+  }
+  EXPECT_EQ(found, 2u);
+}
+
+// A gap that grows and shrinks: the very tokens every pass of the reference saw.
+TEST(FamilyDecode, DreamOn) {
+  TestModel model(kFamilies + "dreamon/model");
+  const json file = File("dreamon");
+  for (const json& one : file["cases"]) {
+    const std::string name = one["name"];
+    const std::vector<TokenId> prefix = one["prefix"];
+    std::vector<TokenId> suffix = one["suffix"];
+    suffix.push_back(file["delete_id"]);  // the end of the text, which is never deleted
+    const size_t masks = one["masks"];
+    DecodeOptions options;
+    options.schedule = Schedule::kNone;
+    options.gen_length = options.block_length = options.steps = masks;
+    options.order = one["options"]["alg"] == "entropy" ? Order::kEntropy : Order::kProbability;
+    options.grow = one["options"]["max_gen_len"].get<size_t>() - masks;
+    options.stop = Stop::kNever;
+    for (const std::string cache : {"none", "spa"}) {
+      FamilyRun run(model, prefix, options, {}, cache, suffix, {},
+                    {std::vector<TokenId>(masks, model.file.config().mask_id), {}});
+      const Decoder& decoder = run.generation.decoder();
+      const auto seen = [&] {
+        const auto ids =
+            decoder.ids().first(decoder.prompt_length() + decoder.canvas().size() + suffix.size());
+        return std::vector<TokenId>(ids.begin(), ids.end());
+      };
+      std::vector<std::vector<TokenId>> passes;
+      Generation* generation = &run.generation;
+      while (!generation->done()) {
+        passes.push_back(seen());
+        StepTogether(model.transformer, {&generation, 1});
+      }
+      ASSERT_EQ(decoder.gaps().size(), 1u);
+      EXPECT_EQ(std::ranges::count(seen(), model.file.config().mask_id), 0);
+      if (cache == "spa") continue;  // an approximation; it must come to an end
+      EXPECT_EQ(passes, one["canvas_per_pass"].get<std::vector<std::vector<TokenId>>>()) << name;
+      EXPECT_EQ(seen(), one["output"].get<std::vector<TokenId>>()) << name;
+      const auto canvas = decoder.canvas();
+      EXPECT_EQ(std::vector<TokenId>(canvas.begin(), canvas.end()),
+                one["middle"].get<std::vector<TokenId>>())
+          << name;
     }
   }
 }

@@ -3,6 +3,7 @@
 import type { Frame } from './protocol';
 
 export type CellState =
+  | 'given' // by the template
   | 'fresh' // settled by this very step
   | 'settled'
   | 'unused' // behind the answer's end, never computed to the end
@@ -11,6 +12,7 @@ export type CellState =
   | 'later'; // in a block not begun
 
 export function StateOf(frame: Frame, before: Frame | undefined, pos: number): CellState {
+  if (frame.given?.[pos]) return 'given';
   if (frame.settled[pos]) {
     if (before?.settled[pos]) return 'settled';
     return before && IsFilled(frame, before, pos) ? 'unused' : 'fresh';

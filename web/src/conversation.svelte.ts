@@ -13,6 +13,7 @@ const kStorageKey = 'spa.conversation';
 
 interface SavedTurn {
   question: string;
+  template?: string;
   runs: SavedRun[];
 }
 
@@ -24,8 +25,8 @@ export class Conversation {
   private abort = new AbortController();
 
   constructor() {
-    this.turns = ReadTurns().map(({ question, runs }, i) => {
-      const turn = new Turn(i, question, runs.map(Run.Restore));
+    this.turns = ReadTurns().map(({ question, template = '', runs }, i) => {
+      const turn = new Turn(i, question, template, runs.map(Run.Restore));
       turn.is_restored = true;
       turn.expanded = false;
       return turn;
@@ -33,9 +34,10 @@ export class Conversation {
   }
 
   // Throws what the settings refuse, and the server's refusal of the key. A model that knows a single
-  // turn gets the question alone.
+  // turn gets the question alone. A template is the answer with gaps, or empty.
   async Ask(
     question: string,
+    template: string,
     settings: Settings,
     props: ServerProps,
     key: string,
@@ -46,11 +48,18 @@ export class Conversation {
       const options = settings.Changed(cache, props);
       // Two caches are compared on the same random choices.
       if (settings.compare && Number(options.temperature ?? 0) > 0) options.seed ??= seed;
+      if (template !== '') {
+        // Its gaps have their lengths.
+        delete options.max_tokens;
+        delete options.block_length;
+        delete options.steps;
+        options.template = template;
+      }
       return new Run(cache, options);
     });
     const history = is_single_turn ? [] : this.History();
     const messages: Message[] = [...history, { role: 'user', content: question }];
-    const turn = new Turn(Date.now(), question, runs);
+    const turn = new Turn(Date.now(), question, template, runs);
     for (const old of this.turns) {
       old.Skip();
       old.expanded = false;
@@ -93,8 +102,9 @@ export class Conversation {
   }
 
   private Save() {
-    const saved: SavedTurn[] = this.turns.map(({ question, runs }) => ({
+    const saved: SavedTurn[] = this.turns.map(({ question, template, runs }) => ({
       question,
+      template,
       runs: runs.map((run) => run.Saved()),
     }));
     try {

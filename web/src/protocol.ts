@@ -3,7 +3,8 @@
 
 export interface ServerProps {
   version: string;
-  model: { id: string; family: string; layers: number; context: number };
+  // infills: it sees what follows a gap
+  model: { id: string; family: string; layers: number; context: number; infills?: boolean };
   defaults: Partial<Record<DecodingOption, number | string>> & { cache: string };
   caches: { name: string; summary: string }[];
   remasking: string[];
@@ -50,6 +51,7 @@ export interface Message {
 // What the user changed, and nothing else: the server fills in its own defaults.
 export type ChangedOptions = Record<string, number | string | Record<string, number | string>> & {
   cache?: string;
+  template?: string; // the answer, with gaps
   cache_options?: Record<string, number | string>;
 };
 
@@ -59,6 +61,7 @@ export interface Frame {
   block: [number, number]; // half-open range of answer positions in work
   tokens: (string | null)[]; // null: nothing known; "": an end token
   settled: number[];
+  given?: number[]; // of an answer with gaps: 1 where the text stood in the template
   confidence: (number | null)[];
   prompt_tokens: number;
   // Per layer, half-open runs [begin, end, begin, end, ...] over prompt and answer.
@@ -85,7 +88,7 @@ export interface Stats {
 
 export interface Chunk {
   choices: { delta: { content?: string }; finish_reason: 'stop' | 'length' | null }[];
-  dlm?: { frame?: Frame; progress?: StepProgress; stats?: Stats };
+  dlm?: { frame?: Frame; progress?: StepProgress; stats?: Stats; gaps?: string[] };
   usage?: { prompt_tokens: number; completion_tokens: number; total_tokens: number };
   error?: { message: string };
 }

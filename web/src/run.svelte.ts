@@ -21,6 +21,7 @@ export interface SavedRun {
   stats: Stats | null;
   finish_reason: string | null;
   num_tokens: number | null;
+  gaps?: string[] | null;
 }
 
 export class Run {
@@ -34,6 +35,7 @@ export class Run {
   stats: Stats | null = $state.raw(null);
   finish_reason: string | null = $state(null);
   num_tokens: number | null = $state(null);
+  gaps: string[] | null = $state.raw(null); // what fills those of the template
   seconds = $state(0); // since the request, while it is under way
   progress: StepProgress | null = $state.raw(null); // of the step under way, if it is long
   seconds_per_step: number | null = $state(null); // once two steps have come
@@ -73,6 +75,7 @@ export class Run {
           }
         }
         if (chunk.dlm?.stats) this.stats = chunk.dlm.stats;
+        if (chunk.dlm?.gaps) this.gaps = chunk.dlm.gaps;
         if (chunk.usage) this.num_tokens = chunk.usage.completion_tokens;
         this.FlushSoon();
       }
@@ -92,14 +95,14 @@ export class Run {
   }
 
   Saved(): SavedRun {
-    const { cache, options, status, text, error, stats, finish_reason, num_tokens } = this;
-    return { cache, options, status, text, error, stats, finish_reason, num_tokens };
+    const { cache, options, status, text, error, stats, finish_reason, num_tokens, gaps } = this;
+    return { cache, options, status, text, error, stats, finish_reason, num_tokens, gaps };
   }
 
   static Restore(saved: SavedRun): Run {
     const run = new Run(saved.cache, saved.options);
-    const { text, error, stats, finish_reason, num_tokens } = saved;
-    Object.assign(run, { text, error, stats, finish_reason, num_tokens });
+    const { text, error, stats, finish_reason, num_tokens, gaps = null } = saved;
+    Object.assign(run, { text, error, stats, finish_reason, num_tokens, gaps });
     // The page went away in the middle.
     const is_cut = saved.status === 'waiting' || saved.status === 'running';
     run.status = is_cut ? 'stopped' : saved.status;

@@ -14,6 +14,7 @@ export class Turn {
   constructor(
     readonly id: number,
     readonly question: string,
+    readonly template: string, // of the answer; empty: it is free
     readonly runs: Run[],
   ) {}
 

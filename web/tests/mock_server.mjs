@@ -20,7 +20,7 @@ const kAnswers = {
 
 const kProps = {
   version: '0.1.0',
-  model: { id: 'minillada', family: 'llada', layers: kLayers, context: 1024 },
+  model: { id: 'minillada', family: 'llada', layers: kLayers, context: 1024, infills: true },
   defaults: {
     max_tokens: 128,
     block_length: kBlockLength,
@@ -63,7 +63,7 @@ const kOptions = {
 const kFields = new Set([
   ...['messages', 'stream', 'stream_options', 'stream_diffusion', 'max_tokens', 'steps'],
   ...['block_length', 'remasking', 'temperature', 'threshold', 'seed', 'cache', 'cache_options'],
-  ...['top_k', 'early_stop'],
+  ...['top_k', 'early_stop', 'template'],
 ]);
 
 export function StartMock({
@@ -141,6 +141,7 @@ async function Complete(query, response) {
   const start_ms = performance.now();
   const step_ms = kStepMs[cache] * (question.startsWith('slowly: ') ? 60 : 1);
   const run = new Denoiser(query, cache, question);
+  const gaps = run.Gaps();
   let first_text_seconds = 0;
   SayChunk({ role: 'assistant', content: '' }, null);
   response.write(': a comment\n\n');
@@ -175,6 +176,7 @@ async function Complete(query, response) {
       rows_total: run.rows_total,
       cache_bytes: cache === 'none' ? 0 : 2479400,
     },
+    ...(gaps && { gaps }),
   });
   const usage = { prompt_tokens: run.num_prompt, completion_tokens: run.answer.length };
   Say({ choices: [], usage: { ...usage, total_tokens: run.num_prompt + run.answer.length } });
@@ -195,13 +197,39 @@ class Denoiser {
     this.answer = text.match(/\s*\S+/g);
     // Other than exact caches may answer otherwise; this one does when asked to.
     if (query.cache_options?.rank === 1) this.answer = [...this.answer.slice(0, -1), ' False'];
+    // Of a template, words are tokens and every gap is filled with counted ones.
+    this.pieces = query.template?.split(/(\{\{mask(?::\d+)?\}\})/) ?? null;
+    this.given = null;
+    if (this.pieces) {
+      const words = this.pieces.flatMap((piece) => {
+        const [, length] = /^\{\{mask:?(\d*)\}\}$/.exec(piece) ?? [];
+        if (length === undefined) return (piece.match(/\s*\S+\s*$|\s*\S+/g) ?? []).map((text) => ({ text, given: 1 }));
+        return Array.from({ length: Number(length || 16) }, (_, i) => ({ text: `<${i}>`, given: 0 }));
+      });
+      this.answer = words.map((word) => word.text);
+      this.given = words.map((word) => word.given);
+      query.max_tokens = this.answer.length;
+    }
     this.num_canvas = query.max_tokens ?? kProps.defaults.max_tokens;
     this.num_prompt = query.messages.map((m) => m.content).join(' ').split(/\s+/).length + 8;
     this.tokens = Array.from({ length: this.num_canvas }, (_, pos) => this.answer[pos] ?? '');
-    this.settled = new Array(this.num_canvas).fill(0);
+    this.settled = this.given ? [...this.given] : new Array(this.num_canvas).fill(0);
     this.confidence = new Array(this.num_canvas).fill(null);
     this.block_length = query.block_length ?? kBlockLength;
+    if (this.given) this.block_length = this.num_canvas;
     this.block = [0, Math.min(this.block_length, this.num_canvas)];
+  }
+
+  // What fills the gaps of the template.
+  Gaps() {
+    if (!this.given) return null;
+    const gaps = [];
+    this.given.forEach((given, pos) => {
+      if (given) return;
+      if (pos === 0 || this.given[pos - 1]) gaps.push('');
+      gaps[gaps.length - 1] += this.answer[pos];
+    });
+    return gaps;
   }
 
   // False once the block with the answer's end is complete.
@@ -264,6 +292,7 @@ class Denoiser {
       }),
       settled: [...this.settled],
       confidence: this.confidence.map((value, pos) => (IsKnown(pos) ? value : null)),
+      ...(this.given && { given: this.given }),
       prompt_tokens: this.num_prompt,
       rows: this.rows,
     };

@@ -35,6 +35,7 @@ await RunTests({
   PhoneOpensAtTheTop,
   NumbersExplainThemselves,
   NothingLooksOutBesideTheQuestionField,
+  GapsAreFilled,
   ...(mock && {
     KeyIsAskedFor,
     ErrorInTheMiddleIsShown,
@@ -98,6 +99,41 @@ async function AnswerFinishesAndScrubberMovesThroughItsSteps() {
     await page.getByRole('button', { name: 'Pause' }).click();
     await scrubber.press('End');
     assert.equal(await page.getByTestId('answer').innerText(), final_text);
+  });
+}
+
+async function GapsAreFilled() {
+  await OnPage({}, async (page, log) => {
+    await page.getByRole('button', { name: 'Gaps' }).click();
+    const template = page.getByLabel('Answer with gaps');
+    await template.fill('=> . Answer: True');
+    await page.getByLabel('Question').fill(props.examples[0]);
+    assert.ok(await page.getByRole('button', { name: 'Send' }).isDisabled()); // there is no gap yet
+    await template.evaluate((field) => field.setSelectionRange(3, 3));
+    await page.getByRole('button', { name: 'Insert a gap' }).click();
+    assert.equal(await template.inputValue(), '=> {{mask:8}}. Answer: True');
+    await page.screenshot({ path: join(folder, 'template_light.png') });
+    await page.getByRole('button', { name: 'Send' }).click();
+    await CanvasIsShown(page);
+    assert.ok((await page.getByTestId('answer').locator('.given').count()) > 0);
+    await page.screenshot({ path: join(folder, 'filling_light.png') });
+    await AnswerIsFinished(page);
+    assert.equal(log.requests.at(-1).template, '=> {{mask:8}}. Answer: True');
+    assert.equal(log.requests.at(-1).max_tokens, undefined);
+    const text = await page.getByTestId('answer').innerText();
+    assert.ok(text.startsWith('=>') && text.endsWith('. Answer: True'), text);
+    const filled = page.getByTestId('answer').locator('mark.filled');
+    assert.equal(await filled.count(), 1);
+    const fill = await filled.evaluate((mark) => mark.textContent);
+    assert.equal(text, `=>${fill.startsWith(' ') ? '' : ' '}${fill}. Answer: True`);
+    await page.screenshot({ path: join(folder, 'filled_light.png') });
+    await IsAccessible(page);
+    await page.reload();
+    assert.equal(await page.getByTestId('answer').locator('mark.filled').count(), 1);
+    // The next question without a template has none.
+    await Ask(page);
+    await AnswerIsFinished(page);
+    assert.equal(log.requests.at(-1).template, undefined);
   });
 }
 

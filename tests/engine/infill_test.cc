@@ -1,0 +1,163 @@
+// Texts with gaps: what a template means, that every cache fills them alike when it recomputes
+// everything, and that a trained model uses what follows a gap.
+#include "engine/infill.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/error.h"
+#include "engine/runner.h"
+
+namespace spa {
+namespace {
+
+using Parts = std::vector<TemplatePart>;
+
+std::string MessageOf(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Template, TextsAndGapsInTurn) {
+  EXPECT_EQ(ParseTemplate("a {{mask:3}}b{{mask}}"),
+            (Parts{{"a ", 0}, {"", 3}, {"b", 0}, {"", 16}}));
+  EXPECT_EQ(ParseTemplate("{{mask:3}}{{mask:4}}x"), (Parts{{"", 7}, {"x", 0}})) << "one gap";
+  EXPECT_EQ(ParseTemplate("{{x}} {mask} {{mask:1}}"), (Parts{{"{{x}} {mask} ", 0}, {"", 1}}));
+  for (const char* wrong : {"", "no gap", "{{mask:0}}", "{{mask:}}", "{{mask:-1}}", "{{mask:3",
+                            "{{mask 3}}", "{{mask:3x}}", "{{mask:99999999999999999999}}"}) {
+    EXPECT_NE(MessageOf([&] { ParseTemplate(wrong); }), "") << wrong;
+  }
+}
+
+class InfillTest : public testing::Test {
+ protected:
+  static Engine& engine() {
+    static Engine engine({.model = SPA_MODELS_DIR "/minillada.gguf",
+                          .threads = 2,
+                          .kv_type = KvType::kF32,
+                          .progress = {}});
+    return engine;
+  }
+  static Infill Encode(const std::string& text, const std::string& question = {}) {
+    std::vector<TokenId> chat;
+    if (!question.empty()) {
+      chat = engine().Encode({.messages = {{"user", question}}, .text = ""});
+    }
+    return EncodeInfill(engine(), ParseTemplate(text), chat);
+  }
+  static std::unique_ptr<Generation> Fill(const Infill& infill, const SharedCache& cache) {
+    return RunAlone(engine(), {.prompt = infill.prompt,
+                               .decode = ResolveInfill(engine(), {}, infill.given),
+                               .cache = cache,
+                               .warm_from = nullptr,
+                               .prefixes = nullptr,
+                               .given = infill.given});
+  }
+  static std::vector<TokenId> FillIds(const Infill& infill, const SharedCache& cache) {
+    const auto generation = Fill(infill, cache);
+    return {generation->decoder().ids().begin(), generation->decoder().ids().end()};
+  }
+  static std::vector<std::string> Gaps(const Generation& generation) {
+    std::vector<std::string> gaps;
+    for (const FilledPiece& piece : FilledPieces(engine(), generation.decoder())) {
+      if (piece.filled) gaps.push_back(piece.text);
+    }
+    return gaps;
+  }
+};
+
+TEST_F(InfillTest, OnlyTheGapsAreFilled) {
+  const Infill infill = Encode("=> {{mask:3}}.\nAnswer: {{mask:1}}!", "not ( True ) is");
+  const auto generation = Fill(infill, engine().PrepareCache({}));
+  const Decoder& decoder = generation->decoder();
+  EXPECT_EQ(infill.before, "=>") << "the space is the gap's";
+  EXPECT_EQ(infill.after, "!");
+  EXPECT_EQ(std::ranges::count(decoder.ids(), engine().config().mask_id), 0);
+  const size_t begin = infill.prompt.size();
+  for (size_t i = 0; i < infill.given.canvas.ids.size(); ++i) {
+    if (infill.given.canvas.ids[i] == engine().config().mask_id) {
+      EXPECT_EQ(std::ranges::count(engine().vocabulary().stop_ids, decoder.ids()[begin + i]), 0)
+          << "a gap is not left early";
+    } else {
+      EXPECT_EQ(decoder.ids()[begin + i], infill.given.canvas.ids[i]);
+    }
+  }
+  const auto pieces = FilledPieces(engine(), decoder);
+  ASSERT_EQ(pieces.size(), 3u);
+  EXPECT_TRUE(pieces[0].text.starts_with(' ')) << pieces[0].text;
+  EXPECT_EQ(pieces[1].text, ".\nAnswer:");
+  EXPECT_TRUE(pieces[2].text.starts_with(' ')) << pieces[2].text;
+  EXPECT_EQ(generation->Stats().generated_tokens, 4u);
+  EXPECT_TRUE(generation->Stats().ended);
+}
+
+// What follows the gap decides what is in it: the question is missing its operand, and the answer
+// behind the gap tells it.
+TEST_F(InfillTest, ATrainedModelUsesTheSuffix) {
+  const SharedCache cache = engine().PrepareCache({.name = "spa", .options = {}});
+  size_t used = 0, cases = 0;
+  for (const char* question : {"not ( True ) is", "True and False is", "( False or False ) is",
+                               "True or False is", "not not True is", "False and not False is"}) {
+    // Left to itself the model answers right; a fixed ending that says the opposite turns its last
+    // step around.
+    const auto fill = [&](const std::string& ending) {
+      return Gaps(*Fill(Encode("=> {{mask:1}}. Answer: " + ending, question), cache)).front();
+    };
+    const std::string with_true = fill("True"), with_false = fill("False");
+    ++cases;
+    if (with_true.find("True") != std::string::npos &&
+        with_false.find("False") != std::string::npos) {
+      ++used;
+    }
+  }
+  EXPECT_GE(used, cases - 1) << used << " of " << cases;
+}
+
+TEST_F(InfillTest, EveryCacheFillsGapsAndAFullBudgetFillsThemAsNoneDoes) {
+  const Infill infill = Encode("=> {{mask:6}} => {{mask:3}}. Answer: False", "not ( True ) is");
+  const std::vector<TokenId> none = FillIds(infill, engine().PrepareCache({}));
+  for (const CacheInfo& info : Caches()) {
+    const SharedCache cache = engine().PrepareCache({.name = info.name, .options = {}});
+    if (cache->make()->keeps().needs_block_attention) continue;
+    const std::vector<TokenId> filled = FillIds(infill, cache);
+    const std::span ids(filled);
+    EXPECT_EQ(std::ranges::count(ids, engine().config().mask_id), 0) << info.name;
+    EXPECT_TRUE(std::ranges::equal(ids.first(infill.prompt.size()), infill.prompt)) << info.name;
+    EXPECT_TRUE(std::ranges::equal(ids.last(infill.given.suffix.size()), infill.given.suffix))
+        << info.name;
+    CacheSpec full{.name = info.name, .options = {}};
+    std::istringstream options(info.full_options);
+    for (std::string option; options >> option;) AddOption(full, option);
+    EXPECT_EQ(FillIds(infill, engine().PrepareCache(full)), none)
+        << info.name << " " << info.full_options;
+  }
+}
+
+TEST_F(InfillTest, SaysWhatItCannotDo) {
+  const Infill infill = Encode("a {{mask:4}} b");
+  DecodeChoices choices;
+  choices.Set("grow", "4");
+  EXPECT_NE(MessageOf([&] { ResolveInfill(engine(), choices, infill.given); }).find("--grow"),
+            std::string::npos);
+  Engine blocks({.model = SPA_TEST_DATA "/families/sdar/model",
+                 .threads = 1,
+                 .kv_type = KvType::kF32,
+                 .progress = {}});
+  DecodeOptions options = blocks.DefaultDecodeOptions();
+  options.gen_length = 4;
+  const TokenId mask = blocks.config().mask_id;
+  EXPECT_NE(MessageOf([&] {
+              blocks.Start({1}, options, *blocks.PrepareCache({}), nullptr,
+                           {{{mask, mask, 2, mask}, {}}, {3}});
+            }).find("block by block"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace spa
