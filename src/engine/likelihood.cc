@@ -243,8 +243,8 @@ void Scorer::Step() {
     Running one;
     one.ids = IdsOf(passes_[next_]);
     for (const TokenId id : one.ids) one.masked.push_back(id == mask ? 1 : 0);
-    one.state = std::make_unique<SequenceState>(engine_.config(), one.ids.size(), engine_.kv_type(),
-                                                std::make_unique<NonePolicy>());
+    one.state = std::make_unique<SequenceState>(engine_.config(), one.ids.size(), 0,
+                                                engine_.kv_type(), std::make_unique<NonePolicy>());
     one.state->set_attention(attention_);
     rows += one.ids.size();
     running.push_back(std::move(one));
