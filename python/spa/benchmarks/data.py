@@ -127,6 +127,7 @@ def local(folder: str | os.PathLike) -> Iterator[None]:
         found = splits(folder, path, name)
         if not found:
             raise missing(folder, path, " ".join(filter(None, [source(path).folder, name])))
+        found.setdefault("train", [])  # a task without shots asks for their split all the same
         return datasets.DatasetDict(
             {split: datasets.Dataset.from_list(rows) for split, rows in found.items()}
         )
