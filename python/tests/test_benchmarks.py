@@ -213,7 +213,7 @@ def test_lm_eval_scores_right_and_wrong_answers(hub, monkeypatch, benchmark, fam
             return "The answer is 4."
         return RIGHT[benchmark](doc)
 
-    monkeypatch.setattr(suite._CodeEval, "limits", sandbox.Limits(seconds=3))
+    monkeypatch.setattr(suite._CodeEval, "limits", sandbox.Limits(seconds=20))
     for answer, expected in ((right, 1.0), (lambda doc: WRONG.get(benchmark, "7"), 0.0)):
         model = speaker(answer)
         monkeypatch.setattr(suite, "_lm", lambda run, model=model: model)
