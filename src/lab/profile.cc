@@ -128,7 +128,7 @@ class DriftPolicy : public CachePolicy {
       }
     }
     previous.Resize(rows.rows, rows.cols);
-    ScatterRows(rows, all_, previous.View(), *pool_);
+    ScatterRows(rows.Rows(0, all_.size()), all_, previous.View(), *pool_);
   }
 
   DriftSums& sums_;
