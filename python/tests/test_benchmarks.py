@@ -213,7 +213,7 @@ def test_lm_eval_scores_right_and_wrong_answers(hub, monkeypatch, benchmark, fam
             return "The answer is 4."
         return RIGHT[benchmark](doc)
 
-    monkeypatch.setattr(suite._CodeEval, "limits", sandbox.Limits(seconds=3))
+    monkeypatch.setattr(suite._CodeEval, "limits", sandbox.Limits(seconds=20))
     for answer, expected in ((right, 1.0), (lambda doc: WRONG.get(benchmark, "7"), 0.0)):
         model = speaker(answer)
         monkeypatch.setattr(suite, "_lm", lambda run, model=model: model)
@@ -221,6 +221,9 @@ def test_lm_eval_scores_right_and_wrong_answers(hub, monkeypatch, benchmark, fam
         result = score(run)
         values = {name: s["value"] for name, s in result["scores"].items()}
         assert set(values.values()) == {expected}, values
+        if benchmark in ("mbpp", "humaneval"):
+            wrong = "failed" if benchmark == "mbpp" else "timeout"
+            assert result["verdicts"] == {"passed" if expected else wrong: 1}
         assert model.asked and (run.folder / "samples.jsonl").is_file()
         chat = settings.FAMILIES[family].benchmarks[benchmark].chat
         assert model.asked[0].startswith('[{"role"') == chat

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib.metadata
 import json
 import math
 import os
@@ -21,6 +23,8 @@ from . import data, settings
 
 _CODE = ("mbpp", "humaneval")
 _GROUPS = {"bbh": "bbh_cot_fewshot_", "mmlu_pro": "mmlu_pro_", "minerva_math": "minerva_math_"}
+# What lm-eval's code tasks try when they are loaded.
+_TRIAL = "assert add(2, 3)==5"
 # Answers are stored after so many of them, for a run that is interrupted.
 _CHUNK = 16
 
@@ -99,9 +103,16 @@ class _CodeEval:
             verdicts = sandbox.run_all(
                 [f"{candidate}\n{test}" for candidate in candidates], self.limits
             )
-            self.verdicts += [verdict.outcome for verdict in verdicts]
+            if test != _TRIAL:
+                self.verdicts += [verdict.outcome for verdict in verdicts]
             shares.append(sum(verdict.passed for verdict in verdicts) / len(verdicts))
         return {"pass@1": sum(shares) / len(shares)}, {}
+
+
+@functools.cache
+def _code_eval() -> _CodeEval:
+    """One for the process: lm-eval's tasks keep the one they were loaded with."""
+    return _CodeEval()
 
 
 @contextlib.contextmanager
@@ -109,7 +120,8 @@ def _sandboxed() -> Iterator[_CodeEval]:
     """lm-eval's code tasks execute in the sandbox, and without one nothing."""
     import evaluate
 
-    metric = _CodeEval()
+    metric = _code_eval()
+    metric.verdicts.clear()
     with mock.patch.object(evaluate, "load", lambda name, *a, **k: metric):
         yield metric
 
@@ -208,17 +220,14 @@ def score(run: Run) -> dict[str, Any]:
         "limit": run.limit,
         "tasks": len(tasks),
         "tasks_in_all": of,
-        "lm_eval": lm_eval.__version__ if hasattr(lm_eval, "__version__") else "",
+        "lm_eval": importlib.metadata.version("lm_eval"),
         "versions": result["versions"],
-        "scores": _scores(run, result, len(tasks) > 1),
+        "scores": _scores(run, result, tasks != [run.setting.task]),
         "speed": result["config"].get("spa", {}),
         "n": {task: counts["effective"] for task, counts in result["n-samples"].items()},
     }
     if run.benchmark in _CODE:
-        # The first verdict is of lm-eval's own trial when it loads the task.
-        summary["verdicts"] = {
-            v: code.verdicts[1:].count(v) for v in sorted(set(code.verdicts[1:]))
-        }
+        summary["verdicts"] = dict(collections.Counter(code.verdicts))
     _write(run.folder / "samples.jsonl", "".join(_lines(samples)))
     _write(done, json.dumps(summary, indent=1) + "\n")
     return summary
