@@ -304,6 +304,7 @@ void RunRace(const Flags& flags) {
   std::unique_ptr<TemporaryModel> ours, theirs;
   ModelFlags model = flags.model;
   RaceFlags race = flags.race;
+  race.answer = flags.gen;
   race.block = flags.block;
   race.threads =
       flags.model.threads > 0 ? flags.model.threads : std::thread::hardware_concurrency();

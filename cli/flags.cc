@@ -51,7 +51,9 @@ Flag ModelFlags::Add(Command& command) {
   command.Add("-t,--threads", threads, "Threads to use (default: one per core)")
       .Between(1, 1024)
       .Type("N");
-  command.Add("--kv", kv, "Type of kept keys, values and updates: f32, f16, bf16 (default f16)")
+  command
+      .Add("--kv", kv,
+           fmt::format("Type of kept keys, values and updates: f32, f16, bf16 (default {})", kv))
       .OneOf(Keys(kKvTypes))
       .Type("TYPE");
   return added;

@@ -82,7 +82,24 @@ refused "proxies that cannot be stored" "not stored" env XDG_CACHE_HOME="$sealed
 refused "a report that cannot be written" "cannot write" \
   env XDG_CACHE_HOME="$work/cache" "$spa" profile --report "$work/no/report.html" -m "$work/own.gguf"
 check "no profile is left of that" [ ! -e "$work/cache" ]
+race=(bench --race --race-prompts 24 -n 32 --block-length 8 --tokens-per-step 1,4)
+check "a race" "$spa" "${race[@]}"
+check "a race says what it computed" grep -q "second block" "$work/out"
+cat > "$work/llama-bench" <<'PROGRAM'
+#!/bin/sh
+case "$*" in
+  *"-n 0"*) echo '[{"n_prompt": 24, "n_gen": 0, "n_depth": 0, "avg_ns": 2000000000}]' ;;
+  *) echo '[{"n_prompt": 0, "n_gen": 16, "n_depth": 24, "avg_ns": 1600000000}]' ;;
+esac
+PROGRAM
+chmod +x "$work/llama-bench"
+check "a race against a program" "$spa" "${race[@]}" --llama-bench "$work/llama-bench" --llama-model "$model"
+check "2 s and 32 tokens of 0.1 s" grep -Eq "llama.cpp +1 +2.0 +5.2" "$work/out"
+
 refused "no command" "subcommand" "$spa"
+refused "a race without a rival's model" "--llama-model" "$spa" "${race[@]}" --llama-bench "$work/llama-bench"
+refused "a rival that is none" "no JSON" "$spa" "${race[@]}" --llama-bench echo --llama-model "$model"
+refused "a rate of zero" "from 1 on" "$spa" bench --race --tokens-per-step 0
 refused "unknown command" "no command 'bogus'" "$spa" bogus
 refused "negative count" "whole number" "$spa" generate -p hi -n -1
 refused "count beyond 64 bits" "whole number" "$spa" generate -p hi --seed 99999999999999999999
