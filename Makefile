@@ -29,8 +29,9 @@ test-build:
 	@cmake --preset release -DSPA_PYTHON=ON -DPython_EXECUTABLE=$(PYTHON) > /dev/null
 	@cmake --build --preset release
 
-# Every test of the Python package, the slow ones too: wheels, a cache's cost, lm-eval.
+# Every test of the Python package, the slow ones too, which need the lm-evaluation-harness.
 test-python: test-build
+	@$(PYTHON) -c "import lm_eval" 2> /dev/null || $(PYTHON) -m pip install --quiet lm_eval
 	@PYTHONPATH=build/release/python SPA_PROGRAM=build/release/spa \
 	  XDG_CACHE_HOME=$(CURDIR)/build/release/test-cache $(PYTHON) -m pytest
 

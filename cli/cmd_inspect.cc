@@ -39,12 +39,15 @@ std::vector<std::pair<std::string, uint64_t>> Numbers(const ModelConfig& config)
   }
   add("vocabulary", config.vocab_rows);
   add("context", config.context_length);
-  add("mask_id", static_cast<uint64_t>(config.mask_id));
+  if (config.mask_id >= 0) add("mask_id", static_cast<uint64_t>(config.mask_id));
   return numbers;
 }
 
 std::string AttentionText(const AttentionPattern& attention) {
   if (attention.kind == AttentionKind::kFull) return "full";
+  if (attention.kind == AttentionKind::kCausal) {
+    return fmt::format("causal, canvases of {}", attention.block_length);
+  }
   return fmt::format("blocks of {}, counted from the {}", attention.block_length,
                      attention.origin == BlockOrigin::kStart ? "start" : "prompt's end");
 }

@@ -109,17 +109,22 @@ class Model:
         cache_options: Mapping[str, Any] | None = None,
         raw: bool = False,
         batch: int = 8,
+        stop: str | Sequence[str] = (),
         **options: Any,
     ) -> Result | list[Result]:
         """The answer to a prompt; to a list of prompts a list of answers, `batch` at a time. The
-        options are those of `spa options`, with _ for -."""
+        text ends before the first of the `stop` strings. The options are those of `spa options`,
+        with _ for -."""
+        stops = [stop] if isinstance(stop, str) else list(stop)
         if not _is_batch(prompt):
-            return self._run([prompt], cache, cache_options, raw, 1, options)[0]
-        return self._run(prompt, cache, cache_options, raw, batch, options)
+            return self._run([prompt], cache, cache_options, raw, 1, stops, options)[0]
+        return self._run(prompt, cache, cache_options, raw, batch, stops, options)
 
-    def _run(self, prompts, cache, cache_options, raw, batch, options) -> list[Result]:
+    def _run(self, prompts, cache, cache_options, raw, batch, stops, options) -> list[Result]:
         if batch < 1:
             raise _spa.Error("a batch has at least one prompt")
+        if "" in stops:
+            raise _spa.Error("a stop string is empty")
         waiting = [self.encode(prompt, raw=raw) for prompt in prompts]
         prepared = self._prepare(cache, cache_options)
         choices = _choices(options)
@@ -131,9 +136,20 @@ class Model:
             while begun < len(waiting) and len(index) < batch:
                 index[runs.add(waiting[begun].tolist(), choices, prepared)] = begun
                 begun += 1
-            for key in runs.step():
-                results[index.pop(key)] = Result(self, **runs.take(key))
+            finished = set(runs.step())
+            for key in list(index) if stops else finished:
+                end = self._stop_in(runs.frame(key), stops) if stops else None
+                if key in finished or end is not None:
+                    result = Result(self, **runs.take(key))
+                    if end is not None:
+                        result.text, result.ended = result.text[:end], True
+                    results[index.pop(key)] = result
         return results
+
+    def _stop_in(self, frame: dict, stops: list[str]) -> int | None:
+        """Where the settled text holds the first of the stop strings."""
+        text = self.detokenize(frame["ids"][: frame["length"]])
+        return min((at for at in map(text.find, stops) if at >= 0), default=None)
 
     def steps(
         self,

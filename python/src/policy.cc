@@ -187,6 +187,7 @@ std::optional<CacheSpec> ProxySpec(const nb::object& policy) {
   const nb::object wanted = policy.attr("proxies");
   if (wanted.is_none()) return {};
   CacheSpec spec = ParseCacheSpec(nb::cast<std::string>(wanted));
+  if (spec.name != "spa") throw Error("a cache's proxies are options of spa, not of {}", spec.name);
   spec.options["identifier"] = "singular";
   return spec;
 }

@@ -68,6 +68,16 @@ def test_a_batch_equals_one_after_the_other(model):
         assert all(same(a.ids, b.ids) for a, b in zip(together, alone))
 
 
+def test_stop_strings_end_the_answer(model):
+    whole = model.generate(QUESTIONS[0])
+    for batch in (1, 2):
+        first, second = model.generate(QUESTIONS[:2], stop=["Answer", "nowhere"], batch=batch)
+        assert first.text == whole.text[: whole.text.index("Answer")] and first.ended
+        assert first.steps < whole.steps
+        assert "Answer" not in second.text
+    assert model.generate(QUESTIONS[0], stop="nowhere").text == whole.text
+
+
 def test_prompts(model):
     asked = model.generate(QUESTIONS[0])
     messages = [{"role": "user", "content": QUESTIONS[0]}]
@@ -182,6 +192,7 @@ def test_the_gil_is_free_while_the_model_computes(model):
         (lambda m: m.generate([{"role": "king", "content": "x"}]), "king"),
         (lambda m: m.generate("x", gen_length=100000), "context"),
         (lambda m: m.generate(["x"], batch=0), "at least one"),
+        (lambda m: m.generate("x", stop=""), "a stop string is empty"),
         (lambda m: m.logits([]), "empty"),
         (lambda m: m.logits([10**6]), "outside the vocabulary"),
         (lambda m: m.detokenize([10**6]), "outside the vocabulary"),

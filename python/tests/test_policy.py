@@ -134,6 +134,7 @@ def answer(**methods):
         ),
         (answer(attention_weights=True, after_attention=lambda self, a: [10**6]), "no row"),
         (answer(reuse="what"), "'nothing', 'update' or 'output', not 'what'"),
+        (answer(proxies="dllm"), "options of spa, not of dllm"),
         (answer(proxies="spa:rnk=1"), "did you mean 'rank'"),
     ],
 )

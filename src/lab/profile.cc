@@ -128,7 +128,7 @@ class DriftPolicy : public CachePolicy {
       }
     }
     previous.Resize(rows.rows, rows.cols);
-    ScatterRows(rows, all_, previous.View(), *pool_);
+    ScatterRows(rows.Rows(0, all_.size()), all_, previous.View(), *pool_);
   }
 
   DriftSums& sums_;
@@ -170,17 +170,14 @@ DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> 
   }
   for (size_t i = 0; i < prompts.size(); ++i) {
     sums.maps = i == 0 ? &profile.maps : nullptr;
-    DriftPolicy* policy = nullptr;
     const auto cache = std::make_shared<PreparedCache>();
-    cache->make = [&] {
-      auto made = std::make_unique<DriftPolicy>(sums, proxies, options.scope_all);
-      policy = made.get();
-      return made;
-    };
+    cache->make = [&] { return std::make_unique<DriftPolicy>(sums, proxies, options.scope_all); };
     const auto generation =
         RunAlone(engine, {prompts[i], options.decode, cache}, [&](Generation& running) {
           if (running.num_states() > 1) throw Error("a profile is made without guidance");
-          policy->ObserveOutput(running.state().x().View());
+          // The one that ran: others may be made to ask what they would keep.
+          auto& policy = static_cast<DriftPolicy&>(running.state().policy());
+          policy.ObserveOutput(running.state().x().View());
           ++profile.num_steps;
         });
     if (progress) {

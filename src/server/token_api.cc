@@ -20,7 +20,7 @@ std::string TokenText(const Engine& engine, TokenId id) {
 }
 
 OrderedJson TextOrNull(const Engine& engine, std::optional<TokenId> id) {
-  return id ? OrderedJson(TokenText(engine, *id)) : OrderedJson(nullptr);
+  return id && *id >= 0 ? OrderedJson(TokenText(engine, *id)) : OrderedJson(nullptr);
 }
 
 }  // namespace

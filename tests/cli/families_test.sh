@@ -72,19 +72,21 @@ while read -r family tokens; do
     works generate -m "$model" --raw -p "To be" -n 8 --block-length 8 --json
     works bench -m "$model" --prompt-tokens 16 -n 8 --block-length 8 --repeat 1 --caches none
     works eval -m "$model" --raw --task jsonl --data questions.jsonl -n 8 --block-length 8
-    works compare -m "$model" --prompts prompts --caches none,block:refresh=1 -n 8 --block-length 8
+    caches=none,block:refresh=1
+    [ "$family" = diffusion-gemma ] && caches=none,block
+    works compare -m "$model" --prompts prompts --caches $caches -n 8 --block-length 8
     serve "$model"
   done
   if [ "$family" != diffusion-gemma ]; then
     works proxy -m "$family" --rank 8
-    works profile -m "$family" --limit 1 -n 8 --block-length 8
+    works profile -m "$family" --task jsonl --data questions.jsonl -n 8 --block-length 8 --early-stop off
     works generate -m "$family" --raw -p "To be" -n 8 --block-length 8 --cache spa
   fi
   rm -rf "$family" "$family".gguf "$family-Q8_0.gguf"
 done << 'TABLE'
 a2d-qwen2 <|im_start|>=507 <|endoftext|>=508 <|im_end|>=509 <|mask|>=511
 a2d-qwen3 <|im_start|>=507 <|endoftext|>=508 <|im_end|>=509 <|mask|>=511
-diffusion-gemma <pad>=0 <eos>=1 <bos>=2
+diffusion-gemma <zero>=0 <one>=1 <two>=2
 dreamon <|beginoftext|>=315 <|im_start|>=310 <|im_end|>=311 <|endoftext|>=316 <|mask|>=319
 fast-dllm-v2 <|endoftext|>=316 <|im_start|>=310 <|im_end|>=317 |<MASK>|=319
 llada-moe <role>=310 </role>=311 <|role_end|>=312 <|endoftext|>=317 <|mask|>=319

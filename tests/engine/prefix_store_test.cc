@@ -85,7 +85,10 @@ TEST_P(PrefixStoreOf, TurnsOfAChatAnswerAsWithoutIt) {
     EXPECT_EQ(stats.reused_tokens % (from_start ? test.options.block_length : 1), 0u);
     prompt = Joined(Ids(*reusing), test.Prompt(11 + static_cast<size_t>(turn), 5));
     store.Keep(std::move(reusing), test.engine.pool());
-    EXPECT_EQ(store.size(), 1u) << "the turn before is the beginning of this one";
+    // Blocks that are counted from the prompt's end are others in every turn.
+    if (from_start) {
+      EXPECT_EQ(store.size(), 1u) << "the turn before is the beginning of this one";
+    }
   }
 }
 

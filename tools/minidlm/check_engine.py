@@ -22,7 +22,7 @@ def engine(spa, gguf, file, count):
     with tempfile.TemporaryDirectory() as folder:
         samples = os.path.join(folder, "samples.jsonl")
         subprocess.run([spa, "eval", "-m", gguf, "--task", "bbh", "--data", file, "--limit", str(count), "--batch", "8",
-                        "--samples", samples], check=True, capture_output=True)
+                        "--cache", "none", "--kv", "f32", "--samples", samples], check=True, capture_output=True)
         with open(samples) as f:
             lines = [json.loads(line) for line in f][1:]
     return [s["ids"] for s in sorted(lines, key=lambda s: int(s["id"].split("/")[-1]))]

@@ -11,9 +11,12 @@ import torch
 
 import evaluate
 import export
+import grow
 import tasks
 from tokenizer import Tokenizer
 
+PAIRS = ("--grow", "0", "--dense", "0.75", "--lr", "0.008", "--adam-lr", "0.002", "--decay", "0.6", "--warm", "20", "--weights",
+         "repeat_words=0")
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -53,26 +56,23 @@ def main():
     ap.add_argument("--models", default=os.path.join(HERE, "..", "..", "models"), help="where the GGUF files go")
     ap.add_argument("--spa", default=os.path.join(HERE, "..", "..", "build", "release", "spa"))
     ap.add_argument("--steps", type=int, default=6500, help="of the LLaDA model")
-    ap.add_argument("--dream-steps", type=int, default=700, help="of its Dream twin, which starts from it")
+    ap.add_argument("--pair-steps", type=int, default=150, help="more steps for the source of its Dream twin")
     ap.add_argument("--held-out", type=int, default=30, help="generated problems per task to choose by")
     ap.add_argument("--golden", type=int, default=100, help="goldens per task")
     ap.add_argument("--bbh", help="folder of BBH files: goldens on published questions instead of generated ones")
     a = ap.parse_args()
     torch.set_num_threads(1)
-    runs = [(os.path.join(a.work, family), family, os.path.join(a.work, "hf", "mini" + family))
-            for family in ("llada", "dream")]
-    for run, family, folder in runs:
-        if family == "llada":
-            train(run, "--family", family, "--steps", str(a.steps))
-        else:
-            train(run, "--family", family, "--steps", str(a.dream_steps), "--grow", "0", "--lr", "0.008", "--adam-lr",
-                  "0.002", "--init", os.path.join(runs[0][0], "best.pt"))
-        choose(run, family, a.held_out)
+    run = {name: os.path.join(a.work, name) for name in ("llada", "pairs", "dream")}
+    train(run["llada"], "--steps", str(a.steps))
+    choose(run["llada"], "llada", a.held_out)
+    train(run["pairs"], "--init", os.path.join(run["llada"], "best.pt"), "--pairs", "--steps", str(a.pair_steps), *PAIRS)
+    grow.main(os.path.join(run["pairs"], "snap-1.00.pt"), run["dream"])
+    for family in ("llada", "dream"):
+        folder = os.path.join(a.work, "hf", "mini" + family)
         os.makedirs(os.path.dirname(folder), exist_ok=True)
-        export.main([run, folder, "--family", family])
+        export.main([run[family], folder, "--family", family])
         convert(a.spa, folder, os.path.join(a.models, os.path.basename(folder) + ".gguf"))
-    for run, family, folder in runs:
-        args = [run, folder, "--family", family, "--keep-weights", "--golden", str(a.golden)]
+        args = [run[family], folder, "--family", family, "--keep-weights", "--golden", str(a.golden)]
         export.main(args + (["--bbh", a.bbh] if a.bbh else []))
 
 

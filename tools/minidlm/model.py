@@ -10,7 +10,7 @@ import torch.nn.functional as F
 SHAPE = {
     "llada": dict(family="llada", d_model=128, n_heads=4, n_kv_heads=4, n_layers=6, hidden=256, rope_theta=500000.0,
                   eps=1e-5, context=1024),
-    "dream": dict(family="dream", d_model=128, n_heads=4, n_kv_heads=2, n_layers=14, hidden=256, rope_theta=500000.0,
+    "dream": dict(family="dream", d_model=256, n_heads=8, n_kv_heads=4, n_layers=7, hidden=256, rope_theta=500000.0,
                   eps=1e-6, context=1024),
 }
 

@@ -32,10 +32,12 @@ FAMILY = {
     },
     "dream": {
         "specials": ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>"],
-        "before": "<|im_start|>user\n", "after": "<|im_end|>\n<|im_start|>assistant\n",
+        "before": "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n",
+        "after": "<|im_end|>\n<|im_start|>assistant\n",
         "end": "<|im_end|>", "mask": "<|mask|>", "pad": "<|endoftext|>",
-        "template": "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}"
-                    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+        "template": "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' "
+                    "}}{% endif %}{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + "
+                    "'<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
         "config": {"bos_token": None, "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>", "mask_token": "<|mask|>"},
     },
 }

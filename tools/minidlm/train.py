@@ -13,6 +13,7 @@ import torch
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 
+import grow
 import tasks
 from model import SHAPE, MiniDLM, plant_copying
 from tokenizer import Tokenizer, build
@@ -25,7 +26,7 @@ def options(argv=None):
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", required=True, help="folder of tokenizer.json and the checkpoint")
     ap.add_argument("--family", choices=list(SHAPE), default="llada")
-    ap.add_argument("--init", help="LLaDA checkpoint a Dream model starts from")
+    ap.add_argument("--init", help="checkpoint or GGUF file of the same shape to start from (deep.py: of any depth)")
     ap.add_argument("--steps", type=int, default=4200)
     ap.add_argument("--minutes", type=float, default=1e9, help="training time; whichever ends first shapes the schedule")
     ap.add_argument("--workers", type=int, default=2)
@@ -36,35 +37,39 @@ def options(argv=None):
     ap.add_argument("--grow", type=float, default=0.1, help="share of the training in which problems grow to full size")
     ap.add_argument("--decay", type=float, default=0.4, help="share of the training in which the rates fall to zero")
     ap.add_argument("--dense", type=float, default=0.7, help="share of the batches with every answer token as a target")
+    ap.add_argument("--pairs", action="store_true", help="for the source of a Dream model: its prompt, and two tokens at once")
     ap.add_argument("--weights", default="", help="task=weight,... changes how often a task is drawn")
     ap.add_argument("--save-every", type=float, default=40, help="seconds")
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--layers", type=int, default=12, help="of a deep model (deep.py)")
-    ap.add_argument("--hidden", type=int, default=384, help="FFN units of a deep model")
+    ap.add_argument("--layers", type=int, default=20, help="of a deep model (deep.py)")
+    ap.add_argument("--hidden", type=int, default=256, help="FFN units of a deep model")
     ap.add_argument("--warm", type=float, default=50, help="steps in which the rates rise")
     return ap.parse_args(argv)
 
 
 class Data:
+    weight = WEIGHT
+
     def __init__(self, tok, a, seed):
-        self.tok, self.batch, self.chunks, self.share = tok, a.batch, a.chunks, a.dense
-        weight = dict(WEIGHT)
+        self.tok, self.batch, self.chunks = tok, a.batch, a.chunks
+        self.share = a.dense if a.family == "llada" else 0.0     # dense batches know no shifted logits
+        weight = dict(self.weight)
         for item in filter(None, a.weights.split(",")):
             k, v = item.split("=")
             weight[k] = float(v)
-        self.names = list(weight)
-        self.weight = list(weight.values())
+        self.names, self.weights = list(weight), list(weight.values())
+        self.pairs = a.pairs
         self.rng = random.Random(seed)
 
-    def next(self, progress, grow):
+    def next(self, progress, grow_share):
         rng, rows = self.rng, []
-        weight = [w * (progress < 0.25 or n in tasks.TASKS) for n, w in zip(self.names, self.weight)]
+        weight = [w * (progress < 0.25 or n in tasks.TASKS) for n, w in zip(self.names, self.weights)]
         for task in rng.choices(range(len(self.names)), weight, k=self.batch):
-            size = min(1.0, 0.25 + 0.75 * progress / max(grow, 1e-9))
+            size = min(1.0, 0.25 + 0.75 * progress / max(grow_share, 1e-9))
             if size >= 1 and rng.random() < 0.4:
                 size = rng.uniform(0.25, 0.99)               # short problems never vanish
             q, ans = tasks.sample(rng, self.names[task], size)
-            rows.append((task, self.tok.prompt(q), self.tok.response(ans)))
+            rows.append((task, grow.twin_prompt(self.tok, q) if self.pairs else self.tok.prompt(q), self.tok.response(ans)))
         rows.sort(key=lambda r: len(r[1]) + len(r[2]))
         n = len(rows)
         for c in range(self.chunks):
@@ -76,29 +81,31 @@ class Data:
 
         A real decoding step has one such frontier only, so this is an approximation (the question does not see the
         answer, nor the answer what follows), but it has many more targets per computation.
-        LLaDA: a second copy of the answer, all masks, at the same positions; mask i sees what is left of answer i.
-        Dream: no copy, since row p-1 predicts position p.
+        A second copy of the answer, all masks, at the same positions: mask i sees what is left of answer i. With pairs a
+        third copy: its mask i sees what is left of answer i-1 and the mask of the second copy there. It learns the second
+        of two tokens that are settled at once, as Dream's time grid does at the end of each block.
         """
-        shift = "<|im_start|>" in self.tok.special
-        m, k = max(len(p) + len(r) for _, p, r in rows), 0 if shift else max(len(r) for _, _, r in rows)
-        ids = torch.full((len(rows), m + k), self.tok.pad)
+        m, k = max(len(p) + len(r) for _, p, r in rows), max(len(r) for _, _, r in rows)
+        n = m + (2 if self.pairs else 1) * k
+        ids = torch.full((len(rows), n), self.tok.pad)
         ids[:, m:] = self.tok.mask
         at = torch.arange(m)
-        pos, see = at.repeat(len(rows), 1), torch.zeros(len(rows), m + k, m + k, dtype=torch.bool)
-        pos = torch.cat((pos, torch.zeros(len(rows), k, dtype=torch.long)), 1)
+        pos, see = torch.zeros(len(rows), n, dtype=torch.long), torch.zeros(len(rows), n, n, dtype=torch.bool)
         target, hide = ids.clone(), torch.zeros_like(ids, dtype=torch.bool)
         for i, (_, p, r) in enumerate(rows):
             a, b = len(p), len(p) + len(r)
-            ids[i, :b] = target[i, :b] = torch.tensor(p + r)
+            ids[i, :b] = torch.tensor(p + r)
+            pos[i, :m] = at
             see[i, :m, :m] = (at[None] <= at[:, None]) | (at[None] < a)
-            if shift:
-                hide[i, a:b] = True
-            else:
-                pos[i, m:] = a + torch.arange(k)
-                see[i, m:, :m] = at[None] < pos[i, m:, None]
-                target[i, m:m + len(r)] = torch.tensor(r)
-                hide[i, m:m + len(r)] = True
-        see |= torch.eye(m + k, dtype=torch.bool)
+            for c, start in enumerate(range(m, n, k)):
+                part = slice(start, start + k)
+                pos[i, part] = a + torch.arange(k)
+                see[i, part, :m] = at[None] < (pos[i, part, None] - c).clamp(min=a)
+                target[i, start:start + len(r)] = torch.tensor(r)
+                hide[i, start:start + len(r)] = True
+            if self.pairs:
+                see[i, m + k + 1:, m:m + k - 1] = torch.eye(k - 1, dtype=torch.bool)
+        see |= torch.eye(n, dtype=torch.bool)
         mask = torch.zeros(see.shape).masked_fill_(~see, -1e9)[:, None]
         return ids, target, hide, torch.ones(ids.shape), torch.tensor([r[0] for r in rows]), mask, pos
 
@@ -146,7 +153,7 @@ def gradients(model, tok, data, progress, a, stat):
         ((ce * w).sum() / (a.batch * 10)).backward()
         seen += ids.numel()
         with torch.no_grad():
-            full = w == 1 if mask is not None or a.data == "deep" else w > 1     # what the log shows
+            full = w == 1                                    # what the log shows
             t = task[:, None].expand_as(ids)[hide][full]
             stat[:, 0].index_add_(0, t, ce[full].detach())
             stat[:, 1].index_add_(0, t, torch.ones(len(t)))
@@ -236,65 +243,14 @@ def helper(*args):
         pass
 
 
-@torch.no_grad()
-def grow_dream(model, tok, path):
-    """Starts a Dream model from the weights of a trained LLaDA model.
-
-    With half the key/value heads, each LLaDA layer becomes two: the first takes heads 0 and 1, the second heads
-    2 and 3 and the FFN. Two more layers at the end bring in the hidden state of the next position, one half of
-    the channels each, which is the logit shift: attention at a fixed offset needs no more than biases on Q and K.
-    A short training then settles the rest.
-    """
-    s = torch.load(path, map_location="cpu")
-    old, d, hd = s["ema"], model.c["d_model"], model.blocks[0].hd
-    k, half = len(tok.vocab), hd // 2
-    roles = {"<|endoftext|>": "<|endoftext|>", "<|im_start|>": "<|start_header_id|>", "<|im_end|>": "<|eot_id|>",
-             "<|mask|>": "<|mdm_mask|>"}
-    for here, there in (("wte", "wte"), ("head", "head")):
-        p = getattr(model, here)
-        p[:k] = old[there][:k]
-        for new, was in roles.items():
-            p[tok.special[new]] = old[there][s["special"][was]]
-    model.norm.copy_(old["norm"])
-    for i, blk in enumerate(model.blocks):
-        blk.bq.zero_(), blk.bk.zero_(), blk.bv.zero_()
-        if i < len(model.blocks) - 2:
-            o = {n.split(".")[2]: v for n, v in old.items() if n.startswith(f"blocks.{i // 2}.")}
-            r = slice(0, 2 * hd) if i % 2 == 0 else slice(2 * hd, 4 * hd)
-            twice = lambda w: w.view(2, 1, hd, d).repeat(1, 2, 1, 1).reshape(d, d)
-            blk.wq.copy_(twice(o["wq"][r]))                  # each head twice, each copy with half of the output
-            blk.wo.copy_(twice(o["wo"][:, r].T.contiguous()).T / 2)
-            blk.wk.copy_(o["wk"][r])
-            blk.wv.copy_(o["wv"][r])
-            blk.attn_norm.copy_(o["attn_norm"])
-            if i % 2:
-                for n in ("gate", "up", "down", "ff_norm"):
-                    getattr(blk, n).copy_(o[n])
-            else:
-                blk.down.zero_()
-        else:
-            last = i == len(model.blocks) - 1
-            freq = model.c["rope_theta"] ** (-torch.arange(half).double() / half)
-            blk.wq.zero_(), blk.wk.zero_(), blk.wo.zero_(), blk.down.zero_()
-            for h in range(4):
-                for j in range(4):                           # scores peak one position to the right
-                    blk.bq[h * hd + j] = 6 * float(freq[j].cos())
-                    blk.bq[h * hd + j + half] = 6 * float(freq[j].sin())
-                    blk.bk[(h // 2) * hd + j] = 6
-            part = slice(2 * hd, 4 * hd) if last else slice(0, 2 * hd)
-            blk.wv.copy_(torch.eye(d)[part])
-            gain = 1000.0 if last else 30.0                  # against the state of the position itself
-            for h in (0, 2):
-                c = (2 * hd if last else 0) + (h // 2) * hd
-                blk.wo[c:c + hd, h * hd:(h + 1) * hd] = gain * torch.eye(hd)
-
-
 def main(argv=None, data="mini"):
     a = options(argv)
     a.data = data
     os.makedirs(a.out, exist_ok=True)
     if data == "deep":
-        deep().prepare(a.out, a.family, a.init)
+        grow.prepare(a.out, a.family, a.init, deep().extend_vocabulary)
+    elif a.init:
+        grow.prepare(a.out, a.family, a.init)
     tokfile, ckpt = os.path.join(a.out, "tokenizer.json"), os.path.join(a.out, "ckpt.pt")
     if not os.path.exists(tokfile):
         build(tokfile + ".tmp", a.family)
@@ -306,10 +262,10 @@ def main(argv=None, data="mini"):
     if data == "deep":
         if not os.path.exists(ckpt):
             deep().deepen(model, tok, a.init)
-    elif not a.init:
-        plant_copying(model, tok.mask)
+    elif a.init:
+        model.load_state_dict(grow.source(a.init)[0])
     else:
-        grow_dream(model, tok, a.init)
+        plant_copying(model, tok.mask)
     model.share_memory()
     opt = Optimizer(model, a.workers)
     ema = {k: v.clone() for k, v in model.state_dict().items()}

@@ -49,9 +49,7 @@ def _options(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         if "=" not in pair:
             raise Error(f"--option is NAME=VALUE, not {pair}")
-    return {
-        name.replace("-", "_"): value for name, value in (pair.split("=", 1) for pair in pairs)
-    }
+    return {name.replace("-", "_"): value for name, value in (pair.split("=", 1) for pair in pairs)}
 
 
 def _family(args: argparse.Namespace) -> str:

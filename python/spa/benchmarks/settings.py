@@ -1,5 +1,5 @@
-"""The paper's settings: its appendix "Experimental Details", and where that is silent the options of
-the authors' evaluation scripts (wenhao728/spa-cache), which produced its numbers."""
+"""The paper's settings: its appendix "Experimental Details", and where that is silent the options
+of the authors' evaluation scripts (wenhao728/spa-cache), which produced its numbers."""
 
 from __future__ import annotations
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
+import functools
 import hashlib
+import importlib.metadata
 import json
 import math
 import os
@@ -20,6 +23,8 @@ from . import data, settings
 
 _CODE = ("mbpp", "humaneval")
 _GROUPS = {"bbh": "bbh_cot_fewshot_", "mmlu_pro": "mmlu_pro_", "minerva_math": "minerva_math_"}
+# What lm-eval's code tasks try when they are loaded.
+_TRIAL = "assert add(2, 3)==5"
 # Answers are stored after so many of them, for a run that is interrupted.
 _CHUNK = 16
 
@@ -98,9 +103,16 @@ class _CodeEval:
             verdicts = sandbox.run_all(
                 [f"{candidate}\n{test}" for candidate in candidates], self.limits
             )
-            self.verdicts += [verdict.outcome for verdict in verdicts]
+            if test != _TRIAL:
+                self.verdicts += [verdict.outcome for verdict in verdicts]
             shares.append(sum(verdict.passed for verdict in verdicts) / len(verdicts))
         return {"pass@1": sum(shares) / len(shares)}, {}
+
+
+@functools.cache
+def _code_eval() -> _CodeEval:
+    """One for the process: lm-eval's tasks keep the one they were loaded with."""
+    return _CodeEval()
 
 
 @contextlib.contextmanager
@@ -108,7 +120,8 @@ def _sandboxed() -> Iterator[_CodeEval]:
     """lm-eval's code tasks execute in the sandbox, and without one nothing."""
     import evaluate
 
-    metric = _CodeEval()
+    metric = _code_eval()
+    metric.verdicts.clear()
     with mock.patch.object(evaluate, "load", lambda name, *a, **k: metric):
         yield metric
 
@@ -132,6 +145,14 @@ def _lm(run: Run):
     return Portions(
         pretrained=run.model, threads=run.threads, cache=run.spec, batch_size=batch, **run.options
     )
+
+
+@functools.cache
+def _manager():
+    """lm-eval's tasks; finding them takes seconds."""
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager()
 
 
 def _tasks(run: Run, manager) -> tuple[list[str], int]:
@@ -163,7 +184,6 @@ def score(run: Run) -> dict[str, Any]:
         sandbox.check()
     try:
         import lm_eval
-        from lm_eval.tasks import TaskManager
     except ModuleNotFoundError as error:
         raise Error(
             f"the benchmarks need lm-eval ({error.name} is missing): pip install "
@@ -178,7 +198,7 @@ def score(run: Run) -> dict[str, Any]:
             )
     # The random choices of a task are lm-eval's, from its own seeds.
     with data.local(run.data), _sandboxed() as code:
-        manager = TaskManager()
+        manager = _manager()
         tasks, of = _tasks(run, manager)
         run.folder.mkdir(parents=True, exist_ok=True)
         result = lm_eval.simple_evaluate(
@@ -200,15 +220,14 @@ def score(run: Run) -> dict[str, Any]:
         "limit": run.limit,
         "tasks": len(tasks),
         "tasks_in_all": of,
-        "lm_eval": lm_eval.__version__ if hasattr(lm_eval, "__version__") else "",
+        "lm_eval": importlib.metadata.version("lm_eval"),
         "versions": result["versions"],
-        "scores": _scores(run, result, len(tasks) > 1),
+        "scores": _scores(run, result, tasks != [run.setting.task]),
         "speed": result["config"].get("spa", {}),
         "n": {task: counts["effective"] for task, counts in result["n-samples"].items()},
     }
     if run.benchmark in _CODE:
-        # The first verdict is of lm-eval's own trial when it loads the task.
-        summary["verdicts"] = {v: code.verdicts[1:].count(v) for v in sorted(set(code.verdicts[1:]))}
+        summary["verdicts"] = dict(collections.Counter(code.verdicts))
     _write(run.folder / "samples.jsonl", "".join(_lines(samples)))
     _write(done, json.dumps(summary, indent=1) + "\n")
     return summary

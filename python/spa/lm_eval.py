@@ -1,0 +1,175 @@
+"""EleutherAI's lm-evaluation-harness on this engine. The harness knows no models from outside, so
+`python -m spa.lm_eval` (or `spa-lm-eval`) is its own command line with the model `spa` added:
+
+    python -m spa.lm_eval --model spa --model_args pretrained=model.gguf,cache=spa,threshold=0.9 \\
+        --tasks gsm8k --batch_size 4 --apply_chat_template --output_path results
+
+Every decoding option is a model argument. Throughput and rows stand in the results' config.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from typing import Any
+
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+
+from . import _spa, options
+from .model import Model
+
+logger = logging.getLogger(__name__)
+
+# A conversation as the harness carries it, in a string: the engine puts the tokens of its chat
+# template in place of names that a prompt could imitate.
+_CHAT, _END = "<spa-messages>", "</spa-messages>"
+# What the harness says about lengths, ends and devices; the rest must be options.
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")
+_ENDS = ("until", "stop")
+
+
+@register_model("spa")
+class SpaLM(LM):
+    def __init__(
+        self,
+        pretrained: str | None = None,
+        threads: int = 0,
+        kv: str = "f32",
+        cache: str | None = None,
+        batch_size: int | str = 1,
+        max_batch_size: int | None = None,
+        device: str | None = None,
+        max_gen_toks: int = 256,
+        **decode: Any,
+    ):
+        super().__init__()
+        self.model = Model(pretrained, threads=int(threads), kv=kv)
+        self.cache = cache
+        self.batch = 8 if batch_size == "auto" else int(batch_size)
+        self.max_gen_toks = int(max_gen_toks)
+        self.decode = decode
+        self.totals: dict[str, float] = defaultdict(float)
+        self._known = {option["name"].replace("-", "_") for option in options()["decode"]}
+        self._warned: set[str] = set()
+        self.model._model.decode_options({k: str(v) for k, v in decode.items()})  # fails early
+
+    # ---- prompts
+
+    def apply_chat_template(self, chat_history, add_generation_prompt: bool = True) -> str:
+        messages = [{"role": m["role"], "content": m["content"]} for m in chat_history]
+        prefill = "" if add_generation_prompt else messages.pop()["content"]
+        return _CHAT + json.dumps(messages, ensure_ascii=False) + _END + prefill
+
+    @property
+    def tokenizer_name(self) -> str:
+        return f"spa-{self.model.fingerprint}"
+
+    def chat_template(self, chat_template: bool | str = False) -> str:
+        return "the model's own"
+
+    def _ids(self, context: str) -> list[int]:
+        if context.startswith(_CHAT):
+            messages, _, prefill = context[len(_CHAT) :].rpartition(_END)
+            ids = self.model.encode(json.loads(messages)).tolist()
+            return ids + (self.model.tokenize(prefill).tolist() if prefill else [])
+        return self.model.encode(context, raw=True).tolist()
+
+    # ---- generating
+
+    def generate_until(self, requests, disable_tqdm: bool = False) -> list[str]:
+        groups: dict[str, list[int]] = defaultdict(list)
+        prompts, answers = [], [""] * len(requests)
+        for index, request in enumerate(requests):
+            context, given = request.args
+            prompts.append(self._ids(context))
+            chosen, stops = self._options(dict(given), len(prompts[-1]))
+            groups[json.dumps([chosen, stops], sort_keys=True)].append(index)
+        for key, members in groups.items():
+            chosen, stops = json.loads(key)
+            results = self.model.generate(
+                [prompts[index] for index in members],
+                cache=self.cache,
+                batch=self.batch,
+                stop=stops,
+                **chosen,
+            )
+            for index, result in zip(members, results):
+                answers[index] = result.text
+                self._count(result)
+                self.cache_hook.add_partial("generate_until", requests[index].args, result.text)
+        return answers
+
+    def _options(self, given: dict[str, Any], prompt_tokens: int) -> tuple[dict, list[str]]:
+        """Decoding options and stop strings of a request: the task's, then the model arguments."""
+        stops: list[str] = []
+        for name in _ENDS:
+            value = given.pop(name, None) or []
+            stops += [value] if isinstance(value, str) else list(value)
+        length = self.max_gen_toks
+        for name in _LENGTHS:
+            length = int(given.pop(name, None) or length)
+        sampled = given.pop("do_sample", None)
+        chosen = {"gen_length": length}
+        if not sampled or not given.get("temperature"):
+            for name in ("temperature", "top_p", "top_k"):  # without a meaning when greedy
+                given.pop(name, None)
+        for name, value in given.items():
+            if name not in self._known:
+                self._warn(f"the task asks for {name}={value}, which this engine does not have")
+            elif value is not None:
+                chosen[name] = value
+        chosen.update(self.decode)
+        room = self.model.context_length - prompt_tokens
+        if int(chosen["gen_length"]) > room >= 32:
+            self._warn(f"answers of {chosen['gen_length']} tokens are cut to the context's room")
+            chosen["gen_length"] = room // 32 * 32
+        return chosen, [stop for stop in dict.fromkeys(stops) if stop]
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            logger.warning(text)
+            self._warned.add(text)
+
+    def _count(self, result) -> None:
+        for name in ("generated_tokens", "steps", "seconds", "rows_computed", "rows_total"):
+            self.totals[name] += getattr(result, name)
+        self.totals["answers"] += 1
+
+    # ---- likelihoods
+
+    def loglikelihood(self, requests, disable_tqdm: bool = False):
+        raise _spa.Error("spa has no likelihoods yet: choose tasks that generate")
+
+    def loglikelihood_rolling(self, requests, disable_tqdm: bool = False):
+        raise _spa.Error("a diffusion model has no rolling likelihood: choose other tasks")
+
+    # ---- results
+
+    def get_model_info(self) -> dict[str, Any]:
+        t = self.totals
+        return {
+            "spa": {
+                "model": self.model.name,
+                "fingerprint": self.model.fingerprint,
+                "cache": self.cache or self.model.default_cache,
+                "decode": {name: str(value) for name, value in self.decode.items()},
+                "answers": int(t["answers"]),
+                "generated_tokens": int(t["generated_tokens"]),
+                "seconds": t["seconds"],
+                "tokens_per_second": t["generated_tokens"] / t["seconds"] if t["seconds"] else 0,
+                "steps": int(t["steps"]),
+                "rows_fraction": t["rows_computed"] / t["rows_total"] if t["rows_total"] else 0,
+            }
+        }
+
+
+def main() -> None:
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()
+
+
+if __name__ == "__main__":
+    main()
