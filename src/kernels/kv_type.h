@@ -6,7 +6,7 @@
 namespace spa {
 
 enum class KvType { kF32, kF16, kBF16 };
-inline constexpr KvType kDefaultKvType = KvType::kF16;
+inline constexpr KvType kDefaultKvType = KvType::kF32;
 
 constexpr size_t ElementBytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
 
