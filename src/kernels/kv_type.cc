@@ -21,9 +21,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using DF = hn::CappedTag<float, 8>;
 
+// Other targets convert in software, which truncates and knows no NaN.
+#undef SPA_CONVERTS_HALVES
+#define SPA_CONVERTS_HALVES (HWY_TARGET <= HWY_AVX2 || HWY_TARGET == HWY_NEON)
+
 void EncodeHalves(const float* HWY_RESTRICT src, size_t count, uint16_t* HWY_RESTRICT dst) {
   size_t i = 0;
-#if HWY_TARGET <= HWY_AVX2 || HWY_TARGET == HWY_NEON  // others truncate
+#if SPA_CONVERTS_HALVES
   constexpr DF df;
   constexpr hn::Rebind<uint16_t, DF> d16;
   constexpr hn::Rebind<hwy::float16_t, DF> dh;
@@ -39,15 +43,17 @@ void EncodeHalves(const float* HWY_RESTRICT src, size_t count, uint16_t* HWY_RES
 // dst = src, or dst += src
 template <bool kAdd>
 void TakeHalves(const uint16_t* HWY_RESTRICT src, size_t count, float* HWY_RESTRICT dst) {
+  size_t i = 0;
+#if SPA_CONVERTS_HALVES
   constexpr DF df;
   constexpr hn::Rebind<uint16_t, DF> d16;
   constexpr hn::Rebind<hwy::float16_t, DF> dh;
-  size_t i = 0;
   for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) {
     auto value = hn::PromoteTo(df, hn::BitCast(dh, hn::LoadU(d16, src + i)));
     if constexpr (kAdd) value = hn::Add(hn::LoadU(df, dst + i), value);
     hn::StoreU(value, df, dst + i);
   }
+#endif
   for (; i < count; ++i) {
     const float value = HalfToFloat(src[i]);
     dst[i] = kAdd ? dst[i] + value : value;
