@@ -105,7 +105,7 @@ refused "negative count" "whole number" "$spa" generate -p hi -n -1
 refused "count beyond 64 bits" "whole number" "$spa" generate -p hi --seed 99999999999999999999
 refused "empty model name" "empty" "$spa" "${ask[@]}" -m ''
 refused "two prompts" "excludes" "$spa" "${ask[@]}" -f "$work/ids.txt"
-refused "a prime length" "take 112" "$spa" generate -p hi -n 97
+refused "a prime length" "take 112" "$spa" generate -p 'True is' -n 97
 refused "nothing to measure" "longer --gen" "$spa" bench --gen-length 1 --block-length 1 --prompt-tokens 8 --json
 printf '{"question": "True is", "answer": "True"}' > "$work/data.jsonl"
 refused "samples over somebody's file" "does not hold samples" \
@@ -122,8 +122,8 @@ head -c 100000 "$model" > "$work/cut.gguf"
 refused "truncated model" "cut.gguf" "$spa" "${ask[@]}" -m "$work/cut.gguf"
 echo "not a model" > "$work/text.gguf"
 refused "text as a model" "text.gguf" "$spa" "${ask[@]}" -m "$work/text.gguf"
-refused "block that does not divide" "not a multiple" "$spa" generate -p hi -n 30 --block-length 8
-refused "steps that do not divide" "steps" "$spa" generate -p hi -n 32 --block-length 8 --steps 6
+refused "block that does not divide" "not a multiple" "$spa" generate -p 'True is' -n 30 --block-length 8
+refused "steps that do not divide" "steps" "$spa" generate -p 'True is' -n 32 --block-length 8 --steps 6
 refused "prompt and answer beyond the context" "context" "$spa" generate -p 'True is' -n 4096 --block-length 4096
 refused "huge length" "whole number" "$spa" generate -p hi -n 1000000000000 --block-length 1000000000000
 refused "empty prompt" "empty" bash -c "'$spa' generate -f - < /dev/null"

@@ -97,28 +97,6 @@ TEST_F(InfillTest, OnlyTheGapsAreFilled) {
   EXPECT_TRUE(generation->Stats().ended);
 }
 
-// What follows the gap decides what is in it: the question is missing its operand, and the answer
-// behind the gap tells it.
-TEST_F(InfillTest, ATrainedModelUsesTheSuffix) {
-  const SharedCache cache = engine().PrepareCache({.name = "spa", .options = {}});
-  size_t used = 0, cases = 0;
-  for (const char* question : {"not ( True ) is", "True and False is", "( False or False ) is",
-                               "True or False is", "not not True is", "False and not False is"}) {
-    // Left to itself the model answers right; a fixed ending that says the opposite turns its last
-    // step around.
-    const auto fill = [&](const std::string& ending) {
-      return Gaps(*Fill(Encode("=> {{mask:1}}. Answer: " + ending, question), cache)).front();
-    };
-    const std::string with_true = fill("True"), with_false = fill("False");
-    ++cases;
-    if (with_true.find("True") != std::string::npos &&
-        with_false.find("False") != std::string::npos) {
-      ++used;
-    }
-  }
-  EXPECT_GE(used, cases - 1) << used << " of " << cases;
-}
-
 TEST_F(InfillTest, EveryCacheFillsGapsAndAFullBudgetFillsThemAsNoneDoes) {
   const Infill infill = Encode("=> {{mask:6}} => {{mask:3}}. Answer: False", "not ( True ) is");
   const std::vector<TokenId> none = FillIds(infill, engine().PrepareCache({}));

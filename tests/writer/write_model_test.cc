@@ -103,7 +103,8 @@ TEST(WriteSynthetic, EveryShapeLoadsAndRuns) {
       ModelConfig config = NamedShape(std::string(shape.name), 2);
       config.model_dim = 64;
       config.num_heads = 4;
-      config.num_kv_heads = 2;
+      config.num_kv_heads = config.wide.num_kv_heads = 2;
+      for (LayerShape& layer : config.layer_shapes) layer.num_kv_heads = 2;
       if (config.ffn_dim > 0) config.ffn_dim = 96;
       if (config.experts.count > 0) config.experts.dim = 32;
       if (config.experts.shared_dim > 0) config.experts.shared_dim = 32;
@@ -112,7 +113,8 @@ TEST(WriteSynthetic, EveryShapeLoadsAndRuns) {
       Engine engine({.model = path, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
       EXPECT_EQ(engine.config().family, family->name);
       EXPECT_EQ(engine.config().mask_id, config.mask_id) << shape.name;
-      const std::vector<TokenId> ids = {1, 2, config.mask_id};
+      // DiffusionGemma has no mask: its canvas is noise.
+      const std::vector<TokenId> ids = {1, 2, config.mask_id >= 0 ? config.mask_id : 3};
       engine.DenseLogits(ids, [&](size_t, std::span<const float> logits) {
         EXPECT_TRUE(std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }))
             << shape.name;
