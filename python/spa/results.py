@@ -157,10 +157,10 @@ class Comparison:
         def optional(value: Any, text: str) -> str:
             return "-" if value is None else text.format(value)
 
-        return [["cache", "threshold", "tokens/s", "speedup", "steps", "rows", "agreement", "accuracy"]] + [
+        return [["cache", "rule", "tokens/s", "speedup", "steps", "rows", "agreement", "accuracy"]] + [
             [
                 row.cache,
-                optional(row.threshold, "{:.2g}"),
+                row.rule,
                 f"{row.tokens_per_second:.1f}",
                 f"{row.speedup:.2f}x",
                 f"{row.steps:.1f}",

@@ -309,12 +309,16 @@ std::vector<CompareRow> RunCompare(Model& model, const std::vector<Question>& qu
     if (caches) {
       for (const std::string& cache : *caches) specs.push_back(ParseCacheSpec(cache));
     }
+    std::vector<CompareRule> rules = {{.label = "plain", .decode = model.Decode(choices)}};
+    if (parallel) {
+      rules.push_back(rules.front());
+      rules.back().label = fmt::format("threshold={}", *parallel);
+      rules.back().decode.threshold = *parallel;
+    }
     return CompareCaches(model.engine,
                          {.entries = caches ? Entries(specs) : AllCaches(model.engine),
-                          .parallel = parallel.has_value(),
-                          .threshold = parallel.value_or(0.9),
+                          .rules = rules,
                           .batch = batch,
-                          .decode = model.Decode(choices),
                           .task = task},
                          questions, report);
   });
@@ -467,12 +471,14 @@ void BindLab(nb::module_& module) {
       .def_prop_ro("p_value", &Pairs::p_value);
   nb::class_<CompareRow>(module, "CompareRow", "One cache in a comparison.")
       .def_ro("cache", &CompareRow::cache)
-      .def_ro("threshold", &CompareRow::threshold)
+      .def_ro("rule", &CompareRow::rule)
       .def_ro("tokens_per_second", &CompareRow::tokens_per_second)
       .def_ro("speedup", &CompareRow::speedup)
       .def_ro("ttft_ms", &CompareRow::ttft_ms)
       .def_ro("steps", &CompareRow::steps)
       .def_ro("rows_fraction", &CompareRow::rows_fraction)
+      .def_ro("tokens_per_step", &CompareRow::tokens_per_step)
+      .def_ro("rows_per_token", &CompareRow::rows_per_token)
       .def_ro("agreement", &CompareRow::agreement)
       .def_ro("accuracy", &CompareRow::accuracy)
       .def_ro("standard_error", &CompareRow::standard_error)

@@ -236,7 +236,7 @@ def test_evaluate(model, program, tmp_path):
 def test_compare(model):
     rows = model.compare(QUESTIONS, caches=["none", "spa"], parallel=0.9, gen_length=32)
     assert [row.cache for row in rows] == ["none", "spa"] * 2
-    assert rows[0].agreement == 1 and rows[2].threshold == 0.9
+    assert rows[0].agreement == 1 and rows[2].rule == "threshold=0.9"
     assert "agreement" in repr(rows) and "<table>" in rows._repr_html_()
     assert "<html" in rows.report()
 
