@@ -29,9 +29,9 @@ test-build:
 	@cmake --preset release -DSPA_PYTHON=ON -DPython_EXECUTABLE=$(PYTHON) > /dev/null
 	@cmake --build --preset release
 
-# Every test of the Python package, the slow ones too, which need the lm-evaluation-harness.
+# Every test of the Python package, the slow ones too, which need the lm-evaluation-harness and Ray.
 test-python: test-build
-	@$(PYTHON) -c "import lm_eval" 2> /dev/null || $(PYTHON) -m pip install --quiet lm_eval
+	@scripts/python_environment.sh --all $(VENV)
 	@PYTHONPATH=build/release/python SPA_PROGRAM=build/release/spa \
 	  XDG_CACHE_HOME=$(CURDIR)/build/release/test-cache $(PYTHON) -m pytest
 

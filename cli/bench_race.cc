@@ -86,6 +86,7 @@ nlohmann::ordered_json ToJson(const std::vector<Course>& courses, const RaceFlag
                       {"steps", r.steps},
                       {"first_step_seconds", r.first_step_seconds},
                       {"first_block_seconds", r.first_block_seconds},
+                      {"last_block_seconds", r.last_block_seconds},
                       {"answer_seconds", r.answer_seconds},
                       {"cache_bytes", r.cache_bytes},
                       {"whole_run", flags.full}});
@@ -105,7 +106,7 @@ nlohmann::ordered_json ToJson(const std::vector<Course>& courses, const RaceFlag
 
 void RaceFlags::Add(Command& command) {
   command.Add("--race", on, "Time whole answers, beside an autoregressive model in llama.cpp");
-  command.Add("--full", full, "Race: run every step instead of the first two blocks");
+  command.Add("--full", full, "Race: run every step instead of three blocks");
   command.Add("--race-prompts", prompts, "Race: prompt lengths (default 256,1024)").Type("N,N");
   command.Add("--tokens-per-step", rates, "Race: tokens settled per step (default 1,2,4,6)")
       .Type("N,N");
@@ -158,20 +159,21 @@ void PrintRace(Engine& engine, const RaceFlags& flags, const std::vector<LlamaTi
   }
   if (json) return PrintLine(ToJson(courses, flags).dump());
   std::vector<std::vector<std::string>> table = {{"prompt", "program", "tokens/step", "prompt s",
-                                                  "first block s", "answer s", "tokens/s",
-                                                  "x llama.cpp", "state"}};
+                                                  "first block s", "last block s", "answer s",
+                                                  "tokens/s", "x llama.cpp", "state"}};
   const auto answer = static_cast<double>(flags.answer);
   for (const Course& course : courses) {
     double theirs = 0.0;
     if (course.llama != nullptr) {
       theirs = course.llama->prompt_seconds + answer * course.llama->token_seconds;
       table.push_back({fmt::format("{}", course.prompt), "llama.cpp", "1",
-                       Seconds(course.llama->prompt_seconds), "", Seconds(theirs),
+                       Seconds(course.llama->prompt_seconds), "", "", Seconds(theirs),
                        fmt::format("{:.2f}", answer / theirs), "1", ""});
     }
     for (const RaceResult& r : course.ours) {
       table.push_back({fmt::format("{}", course.prompt), "spa", fmt::format("{}", r.per_step),
                        Seconds(r.first_step_seconds), Seconds(r.first_block_seconds),
+                       r.last_block_seconds > 0.0 ? Seconds(r.last_block_seconds) : "",
                        Seconds(r.answer_seconds), fmt::format("{:.2f}", answer / r.answer_seconds),
                        theirs > 0.0 ? fmt::format("{:.2f}", theirs / r.answer_seconds) : "",
                        FormatBytes(static_cast<double>(r.cache_bytes))});
@@ -183,8 +185,8 @@ void PrintRace(Engine& engine, const RaceFlags& flags, const std::vector<LlamaTi
   text += FormatTable(table);
   if (!flags.full) {
     text +=
-        "\nThe first step and the first two blocks were run: answer = first block + (blocks - 1) x "
-        "second block.\nEvery step runs with --full.";
+        "\nThe first step, the first two blocks and the last were run: answer = first block + "
+        "(blocks - 1) x mean of the second and the last.\nEvery step runs with --full.";
     if (!llama.empty()) {
       text += " llama.cpp: prompt + tokens x time of one of 16 tokens behind the prompt.";
     }

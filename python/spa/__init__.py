@@ -12,10 +12,12 @@ from ._spa import (
     CompareRow,
     Error,
     Layer,
+    Likelihood,
     Plan,
     Question,
     Score,
     Step,
+    TokenLikelihood,
     __version__,
 )
 from . import _spa
@@ -32,12 +34,14 @@ __all__ = [
     "Evaluation",
     "Frame",
     "Layer",
+    "Likelihood",
     "Model",
     "Plan",
     "Question",
     "Result",
     "Score",
     "Step",
+    "TokenLikelihood",
     "__version__",
     "options",
     "register",
@@ -49,3 +53,11 @@ Error.__module__ = "spa"
 def options() -> dict:
     """Every option of decoding and of the caches, as `spa options --json` prints them."""
     return _json.loads(_spa.options())
+
+
+def __getattr__(name: str):
+    if name == "serve_on_ray":  # needs Ray
+        from .cluster import serve_on_ray
+
+        return serve_on_ray
+    raise AttributeError(f"module 'spa' has no attribute {name!r}")

@@ -4,7 +4,8 @@
     python -m spa.lm_eval --model spa --model_args pretrained=model.gguf,cache=spa,threshold=0.9 \\
         --tasks gsm8k --batch_size 4 --apply_chat_template --output_path results
 
-Every decoding option is a model argument. Throughput and rows stand in the results' config.
+Every decoding option is a model argument; `estimator`, `draws`, `end_token` and `greedy` are those of
+spa.Model.loglikelihood. Throughput and rows stand in the results' config.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import logging
 from collections import defaultdict
 from typing import Any
 
+import lm_eval.models  # noqa: F401  ours beside the harness's own, which it adds only to an empty list
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from . import _spa, options
+from . import options
 from .model import Model
 
 logger = logging.getLogger(__name__)
@@ -28,6 +31,7 @@ _CHAT, _END = "<spa-messages>", "</spa-messages>"
 # What the harness says about lengths, ends and devices; the rest must be options.
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")
 _ENDS = ("until", "stop")
+_TOGETHER = 64  # requests scored in one call; the choices of a question share their passes
 
 
 @register_model("spa")
@@ -42,6 +46,10 @@ class SpaLM(LM):
         max_batch_size: int | None = None,
         device: str | None = None,
         max_gen_toks: int = 256,
+        estimator: str = "auto",
+        draws: int = 32,
+        end_token: bool = False,
+        greedy: bool = True,
         **decode: Any,
     ):
         super().__init__()
@@ -49,6 +57,8 @@ class SpaLM(LM):
         self.cache = cache
         self.batch = 8 if batch_size == "auto" else int(batch_size)
         self.max_gen_toks = int(max_gen_toks)
+        self.estimator, self.draws = estimator, int(draws)
+        self.end_token, self.greedy = bool(end_token), bool(greedy)
         self.decode = decode
         self.totals: dict[str, float] = defaultdict(float)
         self._known = {option["name"].replace("-", "_") for option in options()["decode"]}
@@ -139,11 +149,66 @@ class SpaLM(LM):
 
     # ---- likelihoods
 
-    def loglikelihood(self, requests, disable_tqdm: bool = False):
-        raise _spa.Error("spa has no likelihoods yet: choose tasks that generate")
+    def loglikelihood(self, requests, disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        answers: list[tuple[float, bool]] = []
+        for start in range(0, len(requests), _TOGETHER):
+            some = requests[start : start + _TOGETHER]
+            scores = self._score([self._pair(*request.args) for request in some], self.greedy)
+            for request, score in zip(some, scores):
+                answers.append((score.log_probability, bool(score.is_greedy)))
+                self.cache_hook.add_partial("loglikelihood", request.args, answers[-1])
+        return answers
 
-    def loglikelihood_rolling(self, requests, disable_tqdm: bool = False):
-        raise _spa.Error("a diffusion model has no rolling likelihood: choose other tasks")
+    def loglikelihood_rolling(self, requests, disable_tqdm: bool = False) -> list[float]:
+        """The bound of a whole text, in windows of the context's length, each after a token."""
+        answers: list[float] = []
+        for request in requests:
+            windows = get_rolling_token_windows(
+                token_list=self.model.tokenize(request.args[0]).tolist(),
+                prefix_token=self._prefix(),
+                max_seq_len=self.model.context_length - 1 - self.end_token,
+                context_len=1,
+            )
+            scores = self._score([make_disjoint_window(window) for window in windows], False)
+            answers.append(sum(score.log_probability for score in scores))
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, answers[-1])
+        return answers
+
+    def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """The ids of a context and of what follows it; the border is the engine's."""
+        chat: list[int] = []
+        if context.startswith(_CHAT):
+            messages, _, context = context[len(_CHAT) :].rpartition(_END)
+            chat = self.model.encode(json.loads(messages)).tolist()
+        if context.strip():
+            cut = self.model._model.encode_continuation(context, continuation)
+            return chat + cut.prompt, cut.target
+        return chat or [self._prefix()], self.model.tokenize(context + continuation).tolist()
+
+    def _prefix(self) -> int:
+        """What stands before a text without a context, as in the harness's own models."""
+        return self.model.stop_ids[0]
+
+    def _score(self, pairs: list[tuple[list[int], list[int]]], greedy: bool):
+        prompts = []
+        for prompt, target in pairs:
+            room = self.model.context_length - len(target) - self.end_token
+            if len(prompt) > room > 0:
+                self._warn("prompts that are longer than the context lose their beginning")
+                prompt = prompt[-room:]
+            prompts.append(prompt)
+        scores = self.model.loglikelihood(
+            prompts,
+            [target for _, target in pairs],
+            estimator=self.estimator,
+            draws=self.draws,
+            seed=int(self.decode.get("seed", 0)),
+            end_token=self.end_token,
+            greedy=greedy,
+        )
+        self.totals["likelihoods"] += len(scores)
+        self.totals["noise"] += sum(score.standard_error for score in scores)
+        return scores
 
     # ---- results
 
@@ -161,6 +226,10 @@ class SpaLM(LM):
                 "tokens_per_second": t["generated_tokens"] / t["seconds"] if t["seconds"] else 0,
                 "steps": int(t["steps"]),
                 "rows_fraction": t["rows_computed"] / t["rows_total"] if t["rows_total"] else 0,
+                "likelihoods": int(t["likelihoods"]),
+                "estimator": self.estimator,
+                "draws": self.draws,
+                "log_probability_stderr": t["noise"] / t["likelihoods"] if t["likelihoods"] else 0,
             }
         }
 

@@ -15,6 +15,7 @@ from .results import Comparison, Evaluation, Frame, Result
 Message = Mapping[str, str]
 # A question, a conversation, or token ids.
 Prompt = Union[str, Sequence[Message], Sequence[int], np.ndarray]
+Target = Union[str, Sequence[int], np.ndarray]
 # A cache by name ("spa", "spa:rank=8"), or what makes a policy of your own: its class.
 Cache = Union[str, Callable[[], CachePolicy]]
 Path = Union[str, os.PathLike]
@@ -98,6 +99,37 @@ class Model:
     def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Logits of one dense pass, [tokens, vocabulary], float32, not shifted, not copied."""
         return self._model.logits(_id_list(ids))
+
+    def loglikelihood(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        target: Target | Sequence[Target],
+        *,
+        raw: bool = False,
+        estimator: str = "auto",
+        draws: int = 32,
+        seed: int = 0,
+        end_token: bool = False,
+        greedy: bool = False,
+    ) -> _spa.Likelihood | list[_spa.Likelihood]:
+        """How probable a target, a text or ids, is after a prompt: a lower bound of ln p, estimated
+        as `estimator` says ("auto", "enumerate", "llada", "dream", "chain"). With `raw`, white
+        space between two texts belongs to the target. A list of targets is scored after one prompt,
+        or each after its own."""
+        several = _is_batch(target)
+        targets = list(target) if several else [target]
+        prompts = list(prompt) if several and _is_batch(prompt) else [prompt] * len(targets)
+        if len(prompts) != len(targets):
+            raise _spa.Error(f"{len(prompts)} prompts cannot have {len(targets)} targets")
+        requests = [self._request(p, t, raw) for p, t in zip(prompts, targets)]
+        scores = self._model.loglikelihoods(requests, estimator, draws, seed, end_token, greedy)
+        return scores if several else scores[0]
+
+    def _request(self, prompt: Prompt, target: Target, raw: bool) -> _spa.LikelihoodRequest:
+        if raw and isinstance(prompt, str) and isinstance(target, str):
+            return self._model.encode_continuation(prompt, target)
+        ids = self.tokenize(target).tolist() if isinstance(target, str) else _id_list(target)
+        return _spa.LikelihoodRequest(self.encode(prompt, raw=raw).tolist(), ids)
 
     # ---- generating
 

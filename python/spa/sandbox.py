@@ -18,6 +18,7 @@ import platform
 import secrets
 import selectors
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -34,6 +35,7 @@ class Unavailable(RuntimeError):
 @dataclasses.dataclass(frozen=True)
 class Limits:
     seconds: float = 10.0  # of the wall clock, the sandbox's start included
+    cpu_seconds: int = 10  # of the processor, of each process
     memory: int = 1 << 30  # bytes of address space, of each process
     processes: int = 8  # threads count as well; bubblewrap's own process is one of them
     file_size: int = 1 << 20
@@ -44,7 +46,7 @@ class Limits:
 @dataclasses.dataclass(frozen=True)
 class Verdict:
     """How a program ended: "passed" (to its last line), "failed" (an exception, or it left early),
-    "timeout", or "crashed" (a signal)."""
+    "timeout" (of the clock or the processor), or "crashed" (another signal)."""
 
     outcome: str
     output: str  # what it printed, the traceback included
@@ -63,8 +65,8 @@ job = json.load(sys.stdin)
 verdict = os.dup(1)
 os.set_inheritable(verdict, False)
 os.dup2(2, 1)
-for name, value in job["limits"]:
-    resource.setrlimit(getattr(resource, name), (value, value))
+for name, soft, hard in job["limits"]:
+    resource.setrlimit(getattr(resource, name), (soft, hard))
 sys.stdin = open(os.devnull)
 os.dup2(sys.stdin.fileno(), 0)
 exec(compile(job["program"], "program", "exec"), {"__name__": "__main__"})
@@ -206,14 +208,20 @@ def _start(program: str, limits: Limits) -> Verdict:
         "program": program,
         "token": token,
         "limits": [
-            ("RLIMIT_CORE", 0),
-            ("RLIMIT_CPU", int(limits.seconds) + 1),
-            ("RLIMIT_AS", limits.memory),
-            ("RLIMIT_FSIZE", limits.file_size),
-            ("RLIMIT_NOFILE", 64),
-            ("RLIMIT_MEMLOCK", 0),
-            ("RLIMIT_MSGQUEUE", 0),
-            ("RLIMIT_NPROC", limits.processes),
+            # First SIGXCPU, which names the reason; a second later SIGKILL for a program that ignores it.
+            ("RLIMIT_CPU", limits.cpu_seconds, limits.cpu_seconds + 1),
+            *(
+                (name, value, value)
+                for name, value in [
+                    ("RLIMIT_CORE", 0),
+                    ("RLIMIT_AS", limits.memory),
+                    ("RLIMIT_FSIZE", limits.file_size),
+                    ("RLIMIT_NOFILE", 64),
+                    ("RLIMIT_MEMLOCK", 0),
+                    ("RLIMIT_MSGQUEUE", 0),
+                    ("RLIMIT_NPROC", limits.processes),
+                ]
+            ),
         ],
     }
     started = time.monotonic()
@@ -241,12 +249,12 @@ def _start(program: str, limits: Limits) -> Verdict:
     process.stdout.close()
     process.stderr.close()
     code = process.returncode
-    if code == -9 and seconds >= limits.seconds:
+    # bubblewrap reports a signal as 128 + its number.
+    if (code == -9 and seconds >= limits.seconds) or code == 128 + signal.SIGXCPU:
         outcome = "timeout"
     elif said == token.encode():
         outcome = "passed"
     else:
-        # bubblewrap reports a signal as 128 + its number.
         outcome = "crashed" if code < 0 or code > 128 else "failed"
     return Verdict(outcome, output, seconds)
 

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "decode/option_table.h"
 #include "engine/decode_choices.h"
+#include "engine/likelihood.h"
 #include "engine/memory.h"
 #include "engine/option_reference.h"
 #include "engine/runner.h"
@@ -48,11 +49,11 @@ KvType ParseKv(const std::string& name) {
 
 class Model {
  public:
-  Model(const std::filesystem::path& path, size_t threads, const std::string& kv)
-      : kv(kv),
+  Model(const std::filesystem::path& path, size_t threads, const std::string& kv_type)
+      : kv(kv_type),
         engine({.model = path,
                 .threads = threads,
-                .kv_type = ParseKv(kv),
+                .kv_type = ParseKv(kv_type),
                 .progress = [](std::string_view, double) { CheckSignals(); }}) {}
 
   // Computes without the GIL, while no other thread does.
@@ -255,6 +256,21 @@ Matrix<float> Logits(Model& model, const std::vector<TokenId>& ids) {
   return Give(std::move(logits));
 }
 
+std::vector<Likelihood> RunLikelihoods(Model& model, std::vector<LikelihoodRequest> requests,
+                                       const std::string& estimator, size_t draws, uint64_t seed,
+                                       bool end_token, bool greedy) {
+  LikelihoodOptions options;
+  options.estimator = ParseEstimator(estimator);
+  options.draws = draws;
+  options.seed = seed;
+  options.end_token = end_token;
+  options.greedy = greedy;
+  return model.Compute([&] {
+    return LogLikelihoods(model.engine, std::move(requests), options,
+                          [](double /*share*/) { CheckSignals(); });
+  });
+}
+
 std::vector<TokenId> Encode(const Model& model,
                             const std::vector<std::pair<std::string, std::string>>& messages,
                             const std::string& text) {
@@ -394,6 +410,14 @@ void BindModel(nb::module_& module) {
           "ids"_a)
       .def("logits", Logits, "ids"_a)
       .def(
+          "encode_continuation",
+          [](const Model& m, const std::string& text, const std::string& continuation) {
+            return EncodeContinuation(m.engine, text, continuation);
+          },
+          "text"_a, "continuation"_a)
+      .def("loglikelihoods", RunLikelihoods, "requests"_a, "estimator"_a, "draws"_a, "seed"_a,
+           "end_token"_a, "greedy"_a)
+      .def(
           "decode_options",
           [](const Model& m, const Choices& choices) {
             return DescribeDecodeOptions(m.Decode(choices));
@@ -420,6 +444,35 @@ void BindModel(nb::module_& module) {
           "model"_a, nb::keep_alive<1, 2>())
       .def("append", &TextStream::Append, "ids"_a)
       .def("finish", &TextStream::Finish);
+}
+
+void BindLikelihood(nb::module_& module) {
+  nb::class_<LikelihoodRequest>(module, "LikelihoodRequest", "Ids, and the ids scored after them.")
+      .def(
+          "__init__",
+          [](LikelihoodRequest* request, std::vector<TokenId> prompt, std::vector<TokenId> target) {
+            new (request) LikelihoodRequest{std::move(prompt), std::move(target)};
+          },
+          "prompt"_a, "target"_a)
+      .def_rw("prompt", &LikelihoodRequest::prompt)
+      .def_rw("target", &LikelihoodRequest::target);
+  nb::class_<TokenLikelihood>(module, "TokenLikelihood", "One token, left to right.")
+      .def_ro("log_probability", &TokenLikelihood::log_probability)
+      .def_ro("best", &TokenLikelihood::best, "the most probable token there")
+      .def_ro("best_log_probability", &TokenLikelihood::best_log_probability);
+  nb::class_<Likelihood>(module, "Likelihood", "How probable a target is after its prompt.")
+      .def_ro("log_probability", &Likelihood::log_probability, "natural logarithm, whole target")
+      .def_ro("standard_error", &Likelihood::standard_error, "of the estimate; 0 without draws")
+      .def_ro("is_greedy", &Likelihood::is_greedy,
+              "None unless `greedy` or the chain was asked for")
+      .def_ro("tokens", &Likelihood::tokens, "of the chain: one for each token of the target")
+      .def("__repr__", [](const Likelihood& l) {
+        return fmt::format("<spa.Likelihood {:.4f} ± {:.4f}{}>", l.log_probability,
+                           l.standard_error,
+                           !l.is_greedy   ? ""
+                           : *l.is_greedy ? ", greedy"
+                                          : ", not greedy");
+      });
 }
 
 void BindLab(nb::module_& module) {
@@ -501,6 +554,7 @@ NB_MODULE(_spa, module) {
   nb::set_leak_warnings(false);  // a traceback may hold a model until the end
   module.attr("__version__") = SPA_VERSION_STRING;
   nb::exception<spa::Error>(module, "Error");
+  BindLikelihood(module);
   BindModel(module);
   BindLab(module);
   BindPolicy(module);

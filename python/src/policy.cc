@@ -139,7 +139,7 @@ class PythonPolicy : public CachePolicy {
       return plan;
     }
     const Plan& given = nb::cast<const Plan&>(answer);
-    LayerPlan plan{.out_rows = read(given.rows)};
+    LayerPlan plan = LayerPlan::Of(read(given.rows));
     plan.k_rows = given.keys.is_none() ? plan.out_rows : read(given.keys);
     plan.v_rows = given.values.is_none() ? plan.k_rows : read(given.values);
     if (!given.queries.is_none()) {

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import numpy as np
@@ -61,3 +62,24 @@ def example(name: str):
 
 def same(a, b) -> bool:
     return np.array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.fixture(scope="session")
+def serve():
+    """Starts `spa serve ARGUMENTS...` and returns its address; it ends with the tests."""
+    path = os.environ.get("SPA_PROGRAM", str(ROOT / "build/release/spa"))
+    running = []
+
+    def start(*arguments: str) -> str:
+        command = [path, "serve", "--port", "0", "--quiet", "--threads", "2", *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        running.append(process)
+        first = process.stdout.readline()
+        found = re.search(r"http://[0-9.:]+", first)
+        assert found, first
+        return found.group()
+
+    yield start
+    for process in running:
+        process.terminate()
+        process.wait(30)

@@ -234,6 +234,70 @@ def test_lm_eval_scores_right_and_wrong_answers(hub, monkeypatch, benchmark, fam
 
 
 @pytest.mark.slow
+def test_math_is_scored_by_value(hub, monkeypatch):
+    """Equal numbers and expressions in other clothes are right; near ones are wrong."""
+    import pyarrow
+    import pyarrow.parquet
+
+    answers = [
+        (r"\frac{1}{2}", r"\frac{1}{2}", True),
+        (r"\frac{1}{2}", "0.5", True),
+        (r"\frac{1}{2}", r"\frac{2}{4}", True),
+        ("x^2+1", "1+x^2", True),
+        (r"2\sqrt{3}", r"\sqrt{12}", True),
+        (r"\frac{1}{2}", "0.51", False),
+        ("x^2+1", "x^2-1", False),
+        ("12", "21", False),
+    ]
+    rows = [
+        {"problem": f"{n}?", "solution": rf"It is $\boxed{{{true}}}$.", "level": "1"}
+        for n, (true, _, _) in enumerate(answers)
+    ]
+    for config in ("algebra", "geometry"):
+        pyarrow.parquet.write_table(
+            pyarrow.Table.from_pylist(rows), hub / f"math/{config}/test-00000-of-00001.parquet"
+        )
+
+    def answer(doc):
+        given = answers[int(doc["problem"].rstrip("?"))][1]
+        return f"Final Answer: The final answer is ${given}$. I hope it is correct."
+
+    monkeypatch.setattr(suite, "_lm", lambda run: speaker(answer))
+    run = Run("math", str(hub), shots=0, out=str(hub / "out"))
+    result = score(run)
+    right = sum(ok for _, _, ok in answers) / len(answers)
+    assert result["scores"]["exact_match"]["value"] == result["scores"]["math_verify"]["value"]
+    assert result["scores"]["exact_match"]["value"] == right
+    for line in (run.folder / "samples.jsonl").read_text().splitlines():
+        sample = json.loads(line)
+        ok = answers[int(sample["doc"]["problem"].rstrip("?"))][2]
+        assert sample["exact_match"] == ok, sample["doc"]
+
+
+@pytest.mark.slow
+def test_a_program_passes_all_its_tests_or_none(hub, monkeypatch):
+    """MBPP: right, wrong in the last test, endless, broken, and one that would print its success."""
+    programs = [
+        ("def double(n):\n    return n + n", "passed"),
+        ("def double(n):\n    return 2 * n if n < 2 else 5", "failed"),
+        ("def double(n):\n    while True: pass", "timeout"),
+        ("def double(n):\n    return 2 *", "failed"),
+        ("print('passed')", "failed"),
+    ]
+    jsonl(
+        hub / "mbpp/mbpp.jsonl",
+        [{**QUESTIONS["mbpp"], "task_id": 11 + n} for n in range(len(programs))],
+    )
+    (hub / "mbpp/full/test-00000-of-00001.parquet").unlink()
+    monkeypatch.setattr(suite._CodeEval, "limits", sandbox.Limits(seconds=60, cpu_seconds=2))
+    answer = speaker(lambda doc: programs[doc["task_id"] - 11][0])
+    monkeypatch.setattr(suite, "_lm", lambda run: answer)
+    result = score(Run("mbpp", str(hub), shots=0, out=str(hub / "out")))
+    assert result["scores"]["pass_at_1"]["value"] == 1 / len(programs)
+    assert result["verdicts"] == {"passed": 1, "failed": 3, "timeout": 1}
+
+
+@pytest.mark.slow
 def test_the_command_with_the_engine(hub):
     pytest.importorskip("spa.lm_eval")
     command = [sys.executable, "-m", "spa.benchmarks", "run", "bbh", "--data", str(hub)]

@@ -8,17 +8,19 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import QUESTIONS, same
+from conftest import QUESTIONS, ROOT, same
 
 import spa
 
-CACHES = [cache["name"] for cache in spa.options()["caches"] if cache["name"] != "block"]
+CACHES = [cache["name"] for cache in spa.options()["caches"]]
 
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_every_cache_gives_the_tokens_of_the_program(model, generate, cache):
-    mine = model.generate(QUESTIONS[0], cache=cache, gen_length=32)
-    theirs = generate(QUESTIONS[0], "--cache", cache, "-n", "32")
+    blocks = cache == "block"  # it needs attention in blocks
+    mine = model.generate(QUESTIONS[0], cache=cache, gen_length=32, block_attention=blocks)
+    flags = ["--block-attention", "on" if blocks else "off"]
+    theirs = generate(QUESTIONS[0], "--cache", cache, "-n", "32", *flags)
     assert same(mine.ids, theirs["ids"])
     assert mine.text == theirs["text"]
     assert (mine.steps, mine.rows_computed, mine.rows_total) == (
@@ -29,25 +31,77 @@ def test_every_cache_gives_the_tokens_of_the_program(model, generate, cache):
     assert mine.cache == theirs["cache"]
 
 
+# For each decoding option a use of it, with those it needs.
+USES = {
+    "gen-length": {"gen_length": 24},
+    "grow-to": {"gen_length": 16, "grow_to": 48},
+    "block-length": {"block_length": 8},
+    "steps": {"steps": 16},
+    "steps-per-block": {"block_length": 8, "steps_per_block": 4},
+    "sub-block-length": {"block_length": 16, "sub_block_length": 4},
+    "block-attention": {"block_attention": True},
+    "slide": {"block_length": 8, "slide": "greedy"},
+    "window": {"block_length": 8, "window": 8},
+    "window-scale": {"block_length": 8, "window": 16, "window_scale": 2},
+    "window-sigma": {"block_length": 8, "window": 16, "window_scale": 2, "window_sigma": 2},
+    "remasking": {"remasking": "random"},
+    "temperature": {"temperature": 0.7},
+    "top-p": {"temperature": 0.9, "top_p": 0.7},
+    "top-k": {"temperature": 0.9, "top_k": 3},
+    "alg-temp": {"remasking": "entropy", "alg_temp": 0.5},
+    "eps": {"remasking": "origin", "eps": 0.01},
+    "cfg-scale": {"cfg_scale": 0.5},
+    "threshold": {"threshold": 0.9},
+    "first-threshold": {"block_length": 1, "first_threshold": 0.9},
+    "factor": {"factor": 1},
+    "entropy-bound": {"entropy_bound": 0.2},
+    "hierarchical": {"hierarchical": 0.6},
+    "klass": {"threshold": 0.9, "klass": 0.01},
+    "loosen": {"threshold": 0.9, "loosen": 0.2},
+    "credit": {"threshold": 0.9, "credit": 0.5},
+    "credit-decay": {"threshold": 0.9, "credit": 0.5, "credit_decay": 0.5},
+    "credit-power": {"threshold": 0.9, "credit": 0.5, "credit_power": 0.5},
+    "wino": {"threshold": 0.5, "wino": 0.9},
+    "saber": {"saber": 2},
+    "prophet": {"prophet": True},
+    "edit-threshold": {"threshold": 0.5, "edit_threshold": 0.5},
+    "max-post-steps": {"threshold": 0.5, "edit_threshold": 0.5, "max_post_steps": 2},
+    "eos": {"eos": "last"},
+    "early-stop": {"early_stop": False},
+    "exact": {"exact": True},
+    "grow": {"grow": 0},
+    "seed": {"temperature": 0.7, "seed": 18446744073709551615},
+}
+QUICK = {"threshold", "steps", "cfg-scale", "block-attention", "early-stop", "seed"}
+
+
 @pytest.mark.parametrize(
-    "options",
+    "name",
     [
-        {"threshold": 0.9},
-        {"temperature": 0.7, "seed": 18446744073709551615},
-        {"steps": 16, "remasking": "random", "seed": 3},
-        {"block_length": 8, "cfg_scale": 0.5},
-        {"block_attention": True},
-        {"early_stop": False, "eos": "last", "factor": 1},
+        pytest.param(o["name"], marks=[] if o["name"] in QUICK else pytest.mark.slow)
+        for o in spa.options()["decode"]
     ],
-    ids=str,
 )
-def test_options_mean_the_same(model, generate, options):
-    flags = ["-n", "32", "--cache", "none"]
-    for name, value in options.items():
-        value = {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
-        flags += ["--" + name.replace("_", "-"), str(value)]
-    mine = model.generate(QUESTIONS[1], cache="none", gen_length=32, **options)
-    assert same(mine.ids, generate(QUESTIONS[1], *flags)["ids"])
+def test_every_option_means_the_same(model, generate, name):
+    options = {"gen_length": 32, **USES[name]}
+    flags = ["--cache", "none"]
+    for option, value in options.items():
+        value = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+        flags += ["--" + option.replace("_", "-"), str(value)]
+    if name in ("top-p", "top-k"):  # Dream's
+        path = ROOT / "tests/data/tiny-dream-F32.gguf"
+        model, flags = spa.Model(path, threads=1), [*flags, "--raw", "-m", str(path)]
+    raw = "--raw" in flags
+    if name == "grow":  # a text without gaps: both refuse it
+        with pytest.raises(spa.Error, match="only the gaps of a text grow"):
+            model.generate(QUESTIONS[1], **options)
+        with pytest.raises(AssertionError, match="only the gaps of a text grow"):
+            generate(QUESTIONS[1], *flags)
+        return
+    mine = model.generate(QUESTIONS[1], cache="none", raw=raw, **options)
+    theirs = generate(QUESTIONS[1], *flags)
+    assert same(mine.ids, theirs["ids"]) and mine.text == theirs["text"]
+    assert mine.steps == theirs["steps"]
 
 
 def test_cache_options(model, generate):
@@ -252,7 +306,15 @@ def test_results_show_themselves(model):
     assert "minillada" in repr(model)
 
 
-@pytest.mark.parametrize("work", ["generate", "compare"])
+@pytest.mark.parametrize(
+    "work",
+    [
+        'while True: model.generate("not ( True ) is", cache="none", gen_length=512)',
+        'model.compare(["not ( True ) is"] * 10000, caches=["none"], gen_length=128)',
+        "model.loglikelihood([1], [2] * 1000, draws=2000)",
+    ],
+    ids=["generate", "compare", "loglikelihood"],
+)
 def test_ctrl_c_ends_the_work(work):
     """A process that computes for long is interrupted and says KeyboardInterrupt."""
     code = f"""
@@ -260,10 +322,7 @@ import spa, sys
 model = spa.Model(threads=1)
 print("ready", flush=True)
 try:
-    if {work!r} == "generate":
-        while True: model.generate("not ( True ) is", cache="none", gen_length=512)
-    else:
-        model.compare(["not ( True ) is"] * 10000, caches=["none"], gen_length=128)
+    {work}
 except KeyboardInterrupt:
     print("interrupted", model.generate("not ( True ) is", gen_length=16).text, flush=True)
 """

@@ -235,6 +235,27 @@ def test_endless_loop():
     assert ignoring.outcome == "timeout"
 
 
+def test_processor_time():
+    """Counted apart from the clock: an endless loop ends long before the wall limit, a program that
+    waits does not use it up."""
+    spinning = run("while True: pass", seconds=60, cpu_seconds=1)
+    assert spinning.outcome == "timeout" and spinning.seconds < 50
+    ignoring = run(
+        "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
+        seconds=60,
+        cpu_seconds=1,
+    )
+    assert ignoring.outcome == "crashed" and ignoring.seconds < 50
+    raising = run(
+        """
+        import resource
+        resource.setrlimit(resource.RLIMIT_CPU, (100, 100))
+        """
+    )
+    assert raising.outcome == "failed"
+    assert run("import time; time.sleep(2.5)", seconds=60, cpu_seconds=1).passed
+
+
 def test_output_is_bounded():
     verdict = run("while True: print('x' * 1000)", seconds=2, output=5000)
     assert verdict.outcome == "timeout" and len(verdict.output) == 5000

@@ -257,11 +257,12 @@ void Decoder::KeepNextPositions() {
   positions_ = std::move(next);
 }
 
-const StepInput& Decoder::Begin() {
+const StepInput& Decoder::Begin(bool watch) {
   SPA_CHECK(!done_);
   positions_.clear();
   checked_.clear();
   const BlockRange part = seeding_ ? block_ : Part();
+  RowSet visible = VisibleRows(part);
   if (seeding_) {
     positions_.push_back(static_cast<uint32_t>(block_.end));
   } else {
@@ -269,6 +270,11 @@ const StepInput& Decoder::Begin() {
       if (masked_[pos]) positions_.push_back(static_cast<uint32_t>(pos));
     }
     if (KnownAhead()) KeepNextPositions();
+    for (size_t pos = part.end; ReadsAll() && pos < canvas_end_; ++pos) {
+      const auto position = static_cast<uint32_t>(pos);
+      const bool seen = visible.Contains(position - static_cast<uint32_t>(shift_));
+      if (masked_[pos] && seen) positions_.push_back(position);
+    }
     const bool checks = options_.edit_threshold || Revokes(options_);
     for (size_t pos = std::max(prompt_length_, block_.begin); checks && pos < block_.end; ++pos) {
       if (!masked_[pos]) checked_.push_back(static_cast<uint32_t>(pos));
@@ -282,6 +288,14 @@ const StepInput& Decoder::Begin() {
       probed_.push_back(static_cast<uint32_t>(pos));
     }
   }
+  watched_.clear();
+  for (size_t pos = prompt_length_; watch && pos < canvas_end_; ++pos) {
+    const auto position = static_cast<uint32_t>(pos);
+    if (masked_[pos] && !std::ranges::binary_search(positions_, position)) {
+      watched_.push_back(position);
+    }
+  }
+  watched_candidates_.assign(watched_.size(), {});
   candidates_.assign(positions_.size(), {});
   if (options_.noise) likeliest_.assign(positions_.size(), 0);
   checked_candidates_.assign(checked_.size(), {});
@@ -297,7 +311,7 @@ const StepInput& Decoder::Begin() {
             .step = forwards_,
             .step_in_block = block_forwards_,
             .shift = shift_,
-            .visible = VisibleRows(part),
+            .visible = std::move(visible),
             .changed = changed_};
   input_.wanted = input_.RowsOf(positions_);
   if (options_.wino) {
@@ -309,7 +323,8 @@ const StepInput& Decoder::Begin() {
     input_.visible = input_.visible.Union(input_.renewed);
   } else {
     const RowSet probed = input_.RowsOf(probed_);
-    input_.checked = input_.RowsOf(checked_).Union(probed.Without(input_.wanted));
+    input_.checked =
+        input_.RowsOf(checked_).Union(probed.Without(input_.wanted)).Union(input_.RowsOf(watched_));
     input_.renewed = std::exchange(renewed_, RowSet()).Union(probed);
   }
   return input_;
@@ -367,6 +382,7 @@ void Decoder::Offer(uint32_t row, std::span<float> logits) {
   if (wanted != nullptr) *wanted = candidate;
   if (auto* checked = find(checked_, checked_candidates_)) *checked = candidate;
   if (auto* probed = find(probed_, probed_candidates_)) *probed = candidate;
+  if (auto* watched = find(watched_, watched_candidates_)) *watched = candidate;
 }
 
 double Decoder::CurrentThreshold() const {
@@ -380,32 +396,36 @@ double Decoder::CurrentThreshold() const {
 }
 
 std::vector<size_t> Decoder::Choose() const {
+  // In the first step there may be candidates behind the block.
+  const auto of_part = static_cast<size_t>(
+      std::ranges::lower_bound(positions_, static_cast<uint32_t>(input_.part_end)) -
+      positions_.begin());
+  const auto candidates = std::span(candidates_).first(ReadsAll() ? of_part : candidates_.size());
   // Position draws use their own stream: no position has this number.
   const RandomStream random(options_.seed, forwards_, UINT64_MAX);
   if (seeding_) return {0};
   const auto steps = static_cast<double>(steps_per_block_);
-  if (options_.prophet && ProphetExits(candidates_, static_cast<double>(step_) / steps)) {
-    std::vector<size_t> all(candidates_.size());
+  if (options_.prophet && ProphetExits(candidates, static_cast<double>(step_) / steps)) {
+    std::vector<size_t> all(candidates.size());
     std::iota(all.begin(), all.end(), size_t{0});
     return all;
   }
   switch (RuleOf(options_)) {
     case Rule::kThreshold: {
       const size_t at_least = options_.schedule == Schedule::kEvenSplitBlock &&
-                                      !positions_.empty() && !options_.edit_threshold
+                                      !candidates.empty() && !options_.edit_threshold
                                   ? QuotaOfStep()
-                                  : std::min<size_t>(1, positions_.size());
-      return CommitThreshold(candidates_, CurrentThreshold(), at_least);
+                                  : std::min<size_t>(1, candidates.size());
+      return CommitThreshold(candidates, CurrentThreshold(), at_least);
     }
     case Rule::kFactor:
-      return CommitFactor(candidates_, *options_.factor);
+      return CommitFactor(candidates, *options_.factor);
     case Rule::kEntropyBound:
-      return CommitEntropyBound(candidates_, *options_.entropy_bound);
+      return CommitEntropyBound(candidates, *options_.entropy_bound);
     case Rule::kHierarchical:
-      return CommitHierarchical(candidates_, positions_, CurrentThreshold(),
-                                *options_.hierarchical);
+      return CommitHierarchical(candidates, positions_, CurrentThreshold(), *options_.hierarchical);
     case Rule::kKlass:
-      return CommitKlass(candidates_, CurrentThreshold(), *options_.klass,
+      return CommitKlass(candidates, CurrentThreshold(), *options_.klass,
                          std::max<size_t>(1, QuotaOfStep()));
     case Rule::kWino:
     case Rule::kSaber:
@@ -416,13 +436,34 @@ std::vector<size_t> Decoder::Choose() const {
   if (options_.schedule == Schedule::kTimeGrid && options_.order == Order::kRandom) {
     const double share =
         step_ + 1 >= steps_per_block_ ? 1.0 : 1.0 - grid_[step_ + 1] / grid_[step_];
-    return CommitEach(candidates_, share, random);
+    return CommitEach(candidates, share, random);
   }
   if (options_.order_temperature > 0.0) {
-    return CommitDrawn(candidates_, QuotaOfStep(), options_.order_temperature, random);
+    return CommitDrawn(candidates, QuotaOfStep(), options_.order_temperature, random);
   }
   // Masks that were inserted are not in the schedule.
-  return CommitBest(candidates_, std::max<size_t>(QuotaOfStep(), options_.grow_to > 0 ? 1 : 0));
+  return CommitBest(candidates, std::max<size_t>(QuotaOfStep(), options_.grow_to > 0 ? 1 : 0));
+}
+
+void Decoder::KeepSure() {
+  sure_.assign(canvas_end_, std::nullopt);
+  for (size_t i = 0; i < positions_.size(); ++i) {
+    const Candidate& candidate = candidates_[i];
+    if (candidate.probability >= *options_.first_threshold && !IsStop(candidate.token)) {
+      sure_[positions_[i]] = candidate.token;
+    }
+  }
+}
+
+void Decoder::SettleSure(std::vector<uint32_t>& changed) {
+  for (size_t pos = prompt_length_; pos < canvas_end_; ++pos) {
+    if (!masked_[pos]) continue;
+    if (!sure_[pos]) return;
+    ids_[pos] = *sure_[pos];
+    masked_[pos] = 0;
+    Forget(static_cast<uint32_t>(pos));
+    changed.push_back(static_cast<uint32_t>(pos));
+  }
 }
 
 void Decoder::Forget(uint32_t position) {
@@ -585,6 +626,8 @@ void Decoder::Commit() {
       changed.push_back(positions_[index]);
     }
   }
+  if (ReadsAll()) KeepSure();
+  if (!sure_.empty()) SettleSure(changed);
   edited_ = false;
   for (size_t i = 0; options_.edit_threshold && i < checked_.size(); ++i) {
     const auto& candidate = checked_candidates_[i];

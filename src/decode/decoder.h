@@ -44,8 +44,9 @@ class Decoder {
   bool done() const { return done_; }
   const StepInput& input() const { return input_; }  // of the step that began last
 
-  // Prepares a forward pass. The result stays valid until Commit.
-  const StepInput& Begin();
+  // Prepares a forward pass. The result stays valid until Commit. `watch`: logits are also read of
+  // other open positions whose row is computed.
+  const StepInput& Begin(bool watch = false);
   // Logits of a wanted or checked row. Different rows may be offered from different threads.
   void Offer(uint32_t row, std::span<float> logits);
   // Settles positions; changed() then holds those with a new token.
@@ -70,7 +71,12 @@ class Decoder {
   // Candidates of the last step, in the order of the wanted rows, and their positions.
   std::span<const Candidate> candidates() const { return candidates_; }
   std::span<const uint32_t> positions() const { return positions_; }
-  // The index of a wanted row's position in these lists.
+  // Positions that were watched in the last step, and what was read of them.
+  std::span<const uint32_t> watched() const { return watched_; }
+  std::span<const std::optional<Candidate>> watched_candidates() const {
+    return watched_candidates_;
+  }
+  // The index of a wanted row's position among the candidates.
   size_t IndexOf(uint32_t row) const;
   BlockRange block() const { return block_; }
   size_t prompt_length() const { return prompt_length_; }
@@ -108,6 +114,11 @@ class Decoder {
   void KeepNextPositions();
   double CurrentThreshold() const;
   std::vector<size_t> Choose() const;
+  // Whether this step reads all of the canvas, to keep what is sure; it is settled once everything
+  // before it is.
+  bool ReadsAll() const { return options_.first_threshold && forwards_ == 0; }
+  void KeepSure();
+  void SettleSure(std::vector<uint32_t>& changed);
   // Decoding from noise.
   TokenId Noise(size_t position) const;
   double NoiseTemperature() const;
@@ -171,9 +182,12 @@ class Decoder {
   // What their own rows say; with WINO, how probable their token is unseen. Nothing if the cache
   // did not compute the row.
   std::vector<std::optional<Candidate>> checked_candidates_;
+  std::vector<uint32_t> watched_;  // open positions outside of what is being decoded
+  std::vector<std::optional<Candidate>> watched_candidates_;
   std::vector<uint32_t> probed_;  // positions at the end of a canvas that may grow
   std::vector<Candidate> probed_candidates_;
-  RowSet renewed_;  // rows that were moved
+  std::vector<std::optional<TokenId>> sure_;  // of each position, in the first step
+  RowSet renewed_;                            // rows that were moved
   RowSet changed_;
   std::vector<PositionMemory> memory_;  // of each position, if the rule remembers anything
 };

@@ -77,7 +77,11 @@ uint64_t Generation::rows_total() const {
 }
 
 void Generation::AppendSteps(std::vector<SequenceStep>& batch) {
-  const StepInput& input = decoder_.Begin();
+  // Neither shadow rows nor guidance nor noise leave room for positions that are not decoded.
+  const DecodeOptions& options = decoder_.options();
+  const bool watch =
+      states_[0]->keeps().confidence && states_.size() == 1 && !options.wino && !options.noise;
+  const StepInput& input = decoder_.Begin(watch);
   batch.push_back({states_[0].get(), input});
   if (expected_.rows() > 0 && input.step_in_block > 0) {
     batch.back().input.expected = expected_.View();
@@ -118,12 +122,19 @@ void Generation::Finish(ThreadPool& pool) {
   }
   decoder_.Commit();
   if (decoder_.steps() == 1) first_step_rows_ = rows_computed();
+  std::vector<uint32_t> positions(decoder_.positions().begin(), decoder_.positions().end());
   std::vector<float> confidence;
   for (const Candidate& candidate : decoder_.candidates()) {
     confidence.push_back(static_cast<float>(candidate.probability));
   }
+  for (size_t i = 0; i < decoder_.watched().size(); ++i) {
+    const std::optional<Candidate>& candidate = decoder_.watched_candidates()[i];
+    if (!candidate) continue;
+    positions.push_back(decoder_.watched()[i]);
+    confidence.push_back(static_cast<float>(candidate->probability));
+  }
   for (const auto& state : states_) {
-    state->policy().EndStep(decoder_.positions(), confidence);
+    state->policy().EndStep(positions, confidence);
     // Rows behind a gap that has another length now are others.
     const size_t size = decoder_.ids().size();
     if (decoder_.moved_from() < size) state->Forget(RowSet::Range(decoder_.moved_from(), size));

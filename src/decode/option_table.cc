@@ -134,6 +134,11 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
                           "Parallel decoding: settle every token at least this probable (try 0.9)"),
        [](const V& v, O& o) { o.threshold = v.number; },
        [](const O& o) { return Text(o.threshold); }},
+      {OptionInfo::Number("first-threshold", 0, 1, "off",
+                          "Settle without another look what was this probable in the first step, "
+                          "once all before it is settled (try 0.99)"),
+       [](const V& v, O& o) { o.first_threshold = v.number; },
+       [](const O& o) { return Text(o.first_threshold); }},
       {OptionInfo::Number("factor", 1e-6, 1e6, "off",
                           "Parallel decoding by Fast-dLLM's factor rule (try 1)"),
        [](const V& v, O& o) { o.factor = v.number; }, [](const O& o) { return Text(o.factor); }},

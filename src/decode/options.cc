@@ -51,6 +51,15 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
   finite(o.eps, 1e-9, 0.5, "eps");
   finite(o.cfg_scale, 0.0, 100.0, "the guidance scale");
   if (o.threshold) finite(*o.threshold, 0.0, 2.0, "threshold");
+  if (o.first_threshold) {
+    finite(*o.first_threshold, 0.0, 1.0, "the first threshold");
+    if (o.block_attention || o.noise) {
+      throw Error("the first threshold is for models that see the whole canvas");
+    }
+    if (Revokes(o) || o.grow_to > 0) {
+      throw Error("the first threshold goes with neither wino nor saber nor grow-to");
+    }
+  }
   if (o.factor) finite(*o.factor, 1e-6, 1e6, "factor");
   if (o.entropy_bound) finite(*o.entropy_bound, 0.0, 1e6, "the entropy bound");
   if (o.edit_threshold) finite(*o.edit_threshold, 0.0, 1.0, "the edit threshold");

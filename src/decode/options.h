@@ -91,8 +91,12 @@ struct DecodeOptions {
   std::optional<double> entropy_bound;  // settle while entropies without the largest add up to this
   std::optional<double> hierarchical;   // settle the surest of every run of masks from this on
   std::optional<double> klass;          // settle what is sure and has moved less than this
-  double loosen = 0.0;                  // how far the threshold falls while the block fills
-  double credit = 0.0;                  // CreditDecoding: weight of having been the best before
+  // The first step computes every row anyway: a token that is at least this probable in it,
+  // anywhere in the canvas, is settled without another look as soon as everything before it is. No
+  // end token.
+  std::optional<double> first_threshold;
+  double loosen = 0.0;  // how far the threshold falls while the block fills
+  double credit = 0.0;  // CreditDecoding: weight of having been the best before
   double credit_decay = 0.8;
   double credit_power = 0.2;
   std::optional<double> wino;  // open a settled token again when it is less probable unseen

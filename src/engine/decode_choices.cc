@@ -43,11 +43,13 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
     if (found != values_.end()) option.set(found->second, options);
   }
   if (options.exact) {
-    for (const char* name : {"threshold", "factor", "entropy-bound", "hierarchical", "klass",
-                             "credit", "wino", "saber", "prophet", "window", "slide", "steps"}) {
+    for (const char* name :
+         {"threshold", "first-threshold", "factor", "entropy-bound", "hierarchical", "klass",
+          "credit", "wino", "saber", "prophet", "window", "slide", "steps"}) {
       if (has(name)) throw Error("exact decoding settles one token per step: leave out {}", name);
     }
     options.threshold.reset();
+    options.first_threshold.reset();
     options.edit_threshold.reset();
     options.window.reset();
   }

@@ -110,7 +110,7 @@ DecodeOptions ResolveInfill(const Engine& engine, DecodeChoices choices, const G
   if (grows) {
     // As DreamOn decodes: a token per step, within a limit.
     constexpr size_t kMostTokens = 64;
-    if (options.threshold || options.factor || options.entropy_bound ||
+    if (options.threshold || options.factor || options.entropy_bound || options.first_threshold ||
         options.block_length != length) {
       throw Error(
           "this model changes the length of a gap and fills it token by token, in one block");

@@ -144,6 +144,7 @@ void Scorer::AddEnumerated(size_t request, const Span& span) {
 }
 
 void Scorer::AddDraws(size_t request, const Span& span) {
+  if (options_.draws == 0) throw Error("an estimate needs at least one draw");
   const size_t n = span.end - span.begin, target = requests_[request].prompt.size();
   for (size_t group = 0; group < num_groups(); ++group) {
     const double u = RandomStream(options_.seed, group, kStratumDraw).Uniform(span.begin - target);

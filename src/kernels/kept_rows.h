@@ -1,5 +1,5 @@
-// Rows that a layer keeps between steps: the updates or outputs of a sequence's rows, those before
-// `first_row` excepted.
+// Rows that a layer keeps of a sequence between steps (updates or outputs, queries, what a policy
+// compares), those before `first_row` excepted.
 #pragma once
 
 #include <algorithm>
@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/matrix.h"
 #include "base/thread_pool.h"
 #include "kernels/kv_type.h"
 #include "kernels/parallel_rows.h"
+#include "kernels/rows.h"
 #include "kernels/state_memory.h"
 
 namespace spa {
@@ -26,6 +28,7 @@ class KeptRows {
         row_bytes_(cols * ElementBytes(type)),
         memory_(TakeStateMemory((num_rows - first_row_) * row_bytes_)) {}
   KeptRows(KeptRows&&) noexcept = default;
+  KeptRows& operator=(KeptRows&&) = delete;
   ~KeptRows() { LeaveStateMemory(std::move(memory_)); }
 
   static size_t BytesFor(size_t num_rows, size_t cols, KvType type) {
@@ -33,12 +36,17 @@ class KeptRows {
   }
   size_t bytes() const { return memory_.bytes(); }
 
+  void Store(uint32_t row, const float* src) {
+    if (row >= first_row_) EncodeKept(type_, src, cols_, Row(row));
+  }
   // Keeps src[i] as row rows[i].
   void Store(std::span<const uint32_t> rows, MatView<const float> src, ThreadPool& pool) {
     SPA_CHECK(src.rows == rows.size() && src.cols == cols_);
-    ParallelRows(pool, rows.size(), cols_, [&](size_t i) {
-      if (rows[i] >= first_row_) EncodeKept(type_, src.Row(i), cols_, Row(rows[i]));
-    });
+    ParallelRows(pool, rows.size(), cols_, [&](size_t i) { Store(rows[i], src.Row(i)); });
+  }
+  void Load(uint32_t row, float* dst) const {
+    SPA_CHECK(row >= first_row_);
+    DecodeKept(type_, Row(row), cols_, dst);
   }
   // x[rows[i]] += row rows[i]
   void AddTo(std::span<const uint32_t> rows, MatView<float> x, ThreadPool& pool) {
@@ -49,8 +57,19 @@ class KeptRows {
   // x[rows[i]] = row rows[i]
   void CopyTo(std::span<const uint32_t> rows, MatView<float> x, ThreadPool& pool) {
     SPA_CHECK(rows.empty() || rows[0] >= first_row_);
-    ParallelRows(pool, rows.size(), cols_,
-                 [&](size_t i) { DecodeKept(type_, Row(rows[i]), cols_, x.Row(rows[i])); });
+    ParallelRows(pool, rows.size(), cols_, [&](size_t i) { Load(rows[i], x.Row(rows[i])); });
+  }
+  // out[i] = cosine of a[i] and row rows[i]; -1 if that is not kept
+  void Cosines(std::span<const uint32_t> rows, MatView<const float> a, std::span<float> out,
+               ThreadPool& pool) const {
+    SPA_CHECK(a.rows == rows.size() && out.size() == rows.size() && a.cols == cols_);
+    ParallelRows(pool, rows.size(), cols_, [&](size_t i) {
+      out[i] = -1.0f;
+      if (rows[i] < first_row_) return;
+      std::vector<float> row(cols_);
+      Load(rows[i], row.data());
+      out[i] = Cosine(a.Row(i), row.data(), cols_);
+    });
   }
   // Takes over those of the rows before `end` that both keep.
   void Adopt(const KeptRows& other, size_t end) {

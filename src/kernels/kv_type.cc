@@ -11,6 +11,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "kernels/block_codec.h"
 #include "kernels/block_layout.h"
@@ -124,6 +125,13 @@ void AddKept(KvType type, const std::byte* src, size_t count, float* dst) {
       for (size_t i = 0; i < count; ++i) dst[i] += FromBf16(Words(src)[i]);
       return;
   }
+}
+
+void RoundAsKept(KvType type, float* values, size_t count) {
+  if (type == KvType::kF32) return;
+  std::vector<std::byte> kept(count * ElementBytes(type));
+  EncodeKept(type, values, count, kept.data());
+  DecodeKept(type, kept.data(), count, values);
 }
 
 }  // namespace spa

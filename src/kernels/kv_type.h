@@ -1,4 +1,4 @@
-// The types in which keys, values and updates are kept between steps.
+// The types in which rows are kept between steps.
 #pragma once
 
 #include <cstddef>
@@ -15,5 +15,7 @@ void EncodeKept(KvType type, const float* src, size_t count, std::byte* dst);
 void DecodeKept(KvType type, const std::byte* src, size_t count, float* dst);
 // dst[i] += src[i]
 void AddKept(KvType type, const std::byte* src, size_t count, float* dst);
+// What is left of the numbers once they have been kept.
+void RoundAsKept(KvType type, float* values, size_t count);
 
 }  // namespace spa

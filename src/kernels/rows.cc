@@ -85,12 +85,15 @@ void AddRows(MatView<const float> src, MatView<float> dst, ThreadPool& pool) {
   });
 }
 
+float Cosine(const float* a, const float* b, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(Cosine)(a, b, count);
+}
+
 void CosineRows(MatView<const float> a, MatView<const float> b, std::span<const uint32_t> rows,
                 std::span<float> out, ThreadPool& pool) {
   SPA_CHECK(a.rows == rows.size() && out.size() == rows.size() && a.cols == b.cols);
-  ParallelRows(pool, rows.size(), a.cols, [&](size_t i) {
-    out[i] = HWY_DYNAMIC_DISPATCH(Cosine)(a.Row(i), b.Row(rows[i]), a.cols);
-  });
+  ParallelRows(pool, rows.size(), a.cols,
+               [&](size_t i) { out[i] = Cosine(a.Row(i), b.Row(rows[i]), a.cols); });
 }
 
 std::vector<uint32_t> SmallestK(std::span<const float> values, size_t k) {

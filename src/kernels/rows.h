@@ -20,8 +20,9 @@ void ScatterRows(MatView<const float> src, std::span<const uint32_t> rows, MatVi
 // dst += src, all rows
 void AddRows(MatView<const float> src, MatView<float> dst, ThreadPool& pool);
 
-// out[i] = cosine of a[i] and b[rows[i]], accumulated in float64 order-independently of the batch;
-// 0 if either is the zero vector.
+// Accumulated in float64; 0 if either is the zero vector.
+float Cosine(const float* a, const float* b, size_t count);
+// out[i] = cosine of a[i] and b[rows[i]]
 void CosineRows(MatView<const float> a, MatView<const float> b, std::span<const uint32_t> rows,
                 std::span<float> out, ThreadPool& pool);
 

@@ -9,12 +9,12 @@
 namespace spa {
 namespace {
 
-std::vector<TokenId> RandomPrompt(size_t tokens) {
-  std::vector<TokenId> prompt(tokens);
+std::vector<TokenId> RandomText(size_t tokens) {
+  std::vector<TokenId> text(tokens);
   for (size_t i = 0; i < tokens; ++i) {
-    prompt[i] = static_cast<TokenId>(RandomStream(7, 0, i).Bits(0) % 256);
+    text[i] = static_cast<TokenId>(RandomStream(7, 0, i).Bits(0) % 256);
   }
-  return prompt;
+  return text;
 }
 
 DecodeOptions CourseOptions(const Engine& engine, const RaceCourse& course, size_t per_step) {
@@ -49,6 +49,20 @@ double Sum(std::span<const double> values) {
   return sum;
 }
 
+// Seconds of the last block, where all blocks but the last two are given. The first of these holds
+// the step that computes the canvas.
+double LastBlockSeconds(Runner& runner, GenerationRequest request, TokenId mask, size_t block,
+                        size_t num_blocks) {
+  Given& given = request.given;
+  given.canvas.ids = RandomText((num_blocks - 2) * block);
+  given.canvas.ids.resize(num_blocks * block, mask);
+  const size_t per_block = request.decode.steps_per_block;
+  Generation& generation = runner.Add(std::move(request));
+  const std::vector<double> seconds = RunBlocks(runner, generation, block, num_blocks - 1);
+  runner.Remove(generation);
+  return Sum(std::span<const double>(seconds).subspan(per_block));
+}
+
 }  // namespace
 
 std::vector<RaceResult> MeasureRace(Engine& engine, const SharedCache& cache,
@@ -57,7 +71,7 @@ std::vector<RaceResult> MeasureRace(Engine& engine, const SharedCache& cache,
     throw Error("an answer of {} tokens is not a number of blocks of {}", course.answer,
                 course.block);
   }
-  const std::vector<TokenId> prompt = RandomPrompt(course.prompt);
+  const std::vector<TokenId> prompt = RandomText(course.prompt);
   const size_t num_blocks = course.answer / course.block;
   Runner runner(engine);
   std::unique_ptr<Generation> donor;  // has run the first step, which is the same at every rate
@@ -84,12 +98,20 @@ std::vector<RaceResult> MeasureRace(Engine& engine, const SharedCache& cache,
     if (course.whole) first_step = seconds.front();
     result.first_step_seconds = first_step;
     result.first_block_seconds = first_step + Sum(steps.subspan(1, per_block - 1));
-    const double later = Sum(steps.subspan(per_block));
-    result.answer_seconds = result.first_block_seconds +
-                            (course.whole ? later : later * static_cast<double>(num_blocks - 1));
+    double later = Sum(steps.subspan(per_block));
     result.cache_bytes = generation.cache_bytes();
-    results.push_back(result);
     runner.Remove(generation);
+    if (!course.whole) {
+      double last = later;
+      if (num_blocks > 2 && !options.block_attention) {
+        last = LastBlockSeconds(runner, {prompt, options, cache, donor.get()},
+                                engine.config().mask_id, course.block, num_blocks);
+      }
+      later = static_cast<double>(num_blocks - 1) * (later + last) / 2.0;
+      result.last_block_seconds = last;
+    }
+    result.answer_seconds = result.first_block_seconds + later;
+    results.push_back(result);
   }
   return results;
 }

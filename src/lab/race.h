@@ -14,8 +14,9 @@ struct RaceCourse {
   size_t prompt = 1024;
   size_t answer = 256;
   size_t block = 32;
-  // False: the first step and two blocks are run, and the rest is computed from them:
-  // answer = first step + rest of the first block + (blocks - 1) x second block.
+  // False: the first step, the first two blocks and the last are run, and the rest is computed:
+  // answer = first step + rest of the first block + (blocks - 1) x mean of the second and the last.
+  // Blocks between them cost as much as that, since each adds its rows to those that compete.
   bool whole = false;
 };
 
@@ -24,6 +25,7 @@ struct RaceResult {
   size_t steps = 0;                  // of the whole answer
   double first_step_seconds = 0.0;   // the prompt and the canvas
   double first_block_seconds = 0.0;  // the first step included
+  double last_block_seconds = 0.0;   // 0: every step was run
   double answer_seconds = 0.0;
   size_t cache_bytes = 0;
 };

@@ -13,16 +13,17 @@ RowSet D2Policy::RowsOfStep(const StepInput& step) {
 
 RowSet D2Policy::CertainPositions(const StepInput& step) const {
   const std::vector<double> density = Density(step);
-  const size_t block = step.block_end - step.block_begin;
   // The search ends with the block in which the k-th open position lies.
+  const size_t block = SearchBlock(step);
+  const size_t origin = options_.compat ? step.prompt_length : step.block_begin;
   std::vector<uint32_t> open;
   size_t end = step.end();
   for (size_t pos = step.block_begin; pos < end; ++pos) {
     if (!step.masked[pos]) continue;
     open.push_back(static_cast<uint32_t>(pos));
     if (open.size() == options_.k) {
-      const size_t blocks = (pos - step.block_begin) / block + 1;
-      end = std::min(end, step.block_begin + blocks * block);
+      const size_t blocks = (pos - origin) / block + 1;
+      end = std::min(end, origin + blocks * block);
     }
   }
   const auto key = [&](uint32_t pos) {  // the block's positions go first
@@ -32,6 +33,15 @@ RowSet D2Policy::CertainPositions(const StepInput& step) const {
   std::ranges::sort(open, [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
   open.resize(std::min(open.size(), options_.k));
   return RowSet(std::move(open));
+}
+
+size_t D2Policy::SearchBlock(const StepInput& step) const {
+  if (!options_.compat) return step.block_end - step.block_begin;
+  size_t open = step.changed.size();
+  for (size_t pos = step.block_begin; step.step_in_block > 0 && pos < step.block_end; ++pos) {
+    open += step.masked[pos];
+  }
+  return std::max<size_t>(open, 1);
 }
 
 std::vector<double> D2Policy::Density(const StepInput& step) const {
@@ -142,7 +152,8 @@ std::vector<OptionInfo> D2OptionTable() {
       OptionInfo::Count("k", 1, 1 << 20, "32", "Open positions that are recomputed"),
       OptionInfo::Number("sigma", 0, 1e6, "10", "Width of the certainty density; 0: none"),
       OptionInfo::Count("inflate", 0, 1 << 20, "0", "Fill gaps up to this long between rows"),
-      OptionInfo::Flag("compat", "off", "Keep a position's first confidence, as the authors' code"),
+      OptionInfo::Flag("compat", "off",
+                       "As the authors' code: a position's first confidence counts, blocks shrink"),
   };
 }
 

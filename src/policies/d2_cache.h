@@ -6,11 +6,12 @@
 //
 // Keeps per row and layer: K, V; of the last step the head-averaged attention weights.
 // Costs per layer: the whole layer for the chosen rows, and their weights times one vector.
-// The authors' code never updates its memory of confidences after the first step (compat=on does
-// the same); here a position's latest one counts. Only positions whose logits the decoder read
-// have one; others count as 0, so the nearest go first. Rows the decoder wants are always
-// computed, so with blocks longer than k more than k positions are. Their batches pad every
-// sequence to the largest row set; here each sequence has its own.
+// The authors' code never updates its memory of confidences after the first step, and its blocks
+// shrink to what was open in them before the last step (compat=on does the same); here a position's
+// latest confidence counts, and blocks keep their length. With guidance only the block's positions
+// have one; others count as 0, so the nearest go first. Rows the decoder wants are always computed,
+// so with blocks longer than k more than k positions are, and a new block's first step misses none.
+// Their batches pad every sequence to the largest row set; here each sequence has its own.
 #pragma once
 
 #include "policies/registry.h"
@@ -23,14 +24,14 @@ struct D2Options {
   size_t k = 32;        // open positions
   double sigma = 10.0;  // width of the density's kernel; 0: no density
   size_t inflate = 0;   // gaps between chosen rows up to this long are filled
-  bool compat = false;  // remember only the first confidence of a position
+  bool compat = false;  // the first confidence of a position counts, and blocks shrink
 };
 
 class D2Policy : public OneSetPolicy {
  public:
   explicit D2Policy(const D2Options& options) : options_(options) {}
 
-  Keeps keeps() const override { return {.attention = true}; }
+  Keeps keeps() const override { return {.attention = true, .confidence = true}; }
   std::optional<RowSet> AfterAttention(const AttentionView& view) override;
   void EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) override;
   size_t bytes() const override;
@@ -41,6 +42,8 @@ class D2Policy : public OneSetPolicy {
 
  private:
   RowSet CertainPositions(const StepInput& step) const;
+  // The length of the blocks to which the search is rounded up.
+  size_t SearchBlock(const StepInput& step) const;
   std::vector<double> Density(const StepInput& step) const;
   // Of the rows not chosen yet, those with most importance.
   RowSet AttendedRows(const StepInput& step, const RowSet& chosen) const;

@@ -8,17 +8,18 @@
 namespace spa {
 namespace {
 
-// The attention weights of one query row over some keys, head by head.   out: [heads, rows]
-void HeadWeights(const float* q, size_t num_heads, const KvCache& kv, const RowSet& rows,
-                 Mat<float>& out) {
+// The attention weights of one kept query over some keys, head by head.   out: [heads, rows]
+void HeadWeights(const KeptRows& kept_q, uint32_t row, size_t num_heads, const KvCache& kv,
+                 const RowSet& rows, Mat<float>& out) {
   const size_t head_dim = kv.head_dim(), group = num_heads / kv.num_kv_heads();
   const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
-  std::vector<float> key(kv.num_kv_heads() * head_dim);
+  std::vector<float> q(num_heads * head_dim), key(kv.num_kv_heads() * head_dim);
+  kept_q.Load(row, q.data());
   out.Resize(num_heads, rows.size());
   for (size_t place = 0; place < rows.size(); ++place) {
     kv.LoadKey(rows[place], key.data());
     for (size_t head = 0; head < num_heads; ++head) {
-      const float* a = q + head * head_dim;
+      const float* a = q.data() + head * head_dim;
       const float* b = key.data() + head / group * head_dim;
       float dot = 0.0f;
       for (size_t i = 0; i < head_dim; ++i) dot += a[i] * b[i];
@@ -58,14 +59,14 @@ RowSet ElasticPolicy::BeginStep(const StepInput& step) {
   known_ = all_.Without(step.never_computed);
   open_ = step.OpenRows();
   const std::span<const uint32_t> open = open_;
-  window_ = step.RowsOf(open.first(std::min(open.size(), options_.beta))).Intersect(all_);
+  const size_t size = options_.block_caching ? std::min(open.size(), options_.beta) : open.size();
+  window_ = step.RowsOf(open.first(size)).Intersect(all_);
   if (step.step == 0) {
     rows_ = all_;
     return rows_;
   }
-  const RowSet computed = options_.block_caching ? window_ : step.RowsOf(open_);
   rows_ = tracked_.Union(step.changed)
-              .Union(computed)
+              .Union(window_)
               .Union(step.wanted)
               .Union(step.never_computed)
               .Intersect(all_);
@@ -81,7 +82,7 @@ LayerPlan ElasticPolicy::PlanLayer(LayerView& view) {
   if (Testing(view.layer)) {  // while keys and values are still the last step's
     old_weights_.resize(tracked_.size());
     view.pool->ParallelFor(tracked_.size(), [&](size_t i) {
-      HeadWeights(view.kept_q.Row(tracked_[i]), num_heads_, *view.kv, known_, old_weights_[i]);
+      HeadWeights(*view.kept_q, tracked_[i], num_heads_, *view.kv, known_, old_weights_[i]);
     });
   }
   return LayerPlan::Of(rows_);
@@ -112,7 +113,7 @@ double ElasticPolicy::Similarity(const AttentionView& view) const {
   view.pool->ParallelFor(tracked_.size(), [&](size_t i) {
     const Mat<float>& old_weights = old_weights_[i];
     Mat<float> weights;
-    HeadWeights(view.kept_q.Row(tracked_[i]), num_heads_, *view.kv, known_, weights);
+    HeadWeights(*view.kept_q, tracked_[i], num_heads_, *view.kv, known_, weights);
     const size_t heads = weights.rows(), keys = weights.cols();
     const auto at = [&](const Mat<float>& map) {
       return [&map, by_key = options_.by_key](size_t a, size_t b) {

@@ -22,7 +22,7 @@ struct ElasticOptions {
   size_t beta = 16;           // window; the authors' Dream GSM8K script: 32
   double gamma = 0.9;         // less similar than this: refresh. 0: never
   size_t track = 1;           // tracked rows per layer
-  bool block_caching = true;  // off: all open rows are computed, not only the window's
+  bool block_caching = true;  // off: the window is all open positions
   bool by_key = true;         // similarity over the keys, else over the heads
 };
 

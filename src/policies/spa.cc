@@ -50,7 +50,10 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   }
   // With shifted logits the last prompt row predicts the first position, so it must stay live.
   if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
-  const bool to_block = options_.scope == Scope::kReach && !refresh_;
+  begins_ = options_.scope == Scope::kReach && step.step_in_block == 0;
+  const bool ahead = begins_ && options_.ahead > 0 && step_ - last_ahead_ >= options_.ahead;
+  const bool to_block = options_.scope == Scope::kReach && !refresh_ && !ahead;
+  if (!to_block) last_ahead_ = step_;
   scope_ = step.visible.Between(first, to_block ? step.block_end : step.num_rows())
                .Union(step.never_computed);
   return scope_;
@@ -60,11 +63,12 @@ LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
   if (ByAttention(view.layer)) {
     // A row whose input did not move keeps its query, key and value.
     if (view.layer == 0) moved_ = scope_.Intersect(view.step->new_tokens);
-    const RowSet& rows = IsRange(scope_) ? moved_ : scope_;
-    LayerPlan plan{.k_rows = rows, .v_rows = rows, .out_rows = scope_, .live = scope_};
-    plan.ask_after_attention = true;
-    if (IsRange(scope_)) plan.q_rows = rows;
-    return plan;
+    return {.k_rows = moved_,
+            .v_rows = moved_,
+            .out_rows = scope_,
+            .live = scope_,
+            .q_rows = moved_,
+            .ask_after_attention = true};
   }
   const RowSet rows = Update(view.layer, *view.step, Identify(view), *view.identifiers, *view.pool);
   const RowSet& kv = options_.full_kv ? scope_ : rows;
@@ -88,34 +92,33 @@ bool SpaPolicy::ByAttention(size_t layer) const {
 }
 
 RowSet SpaPolicy::Update(size_t layer, const StepInput& step, MatView<const float> now,
-                         Mat<float>& kept, ThreadPool& pool) {
-  if (kept.rows() == 0) kept.Resize(step.num_rows(), now.cols);
+                         KeptRows& kept, ThreadPool& pool) {
   if (computed_.size() <= layer) computed_.resize(layer + 1);
   computed_[layer].resize(step.num_rows(), 0);
   const bool dense = refresh_ || (layer == 0 && options_.first_layer == FirstLayer::kDense);
   RowSet rows = dense ? scope_ : Select(layer, step, now, kept, pool);
   if (dense || options_.overwrite_proxy) {
-    ScatterRows(now, scope_, kept.View(), pool);
+    kept.Store(scope_, now, pool);
   } else {
-    for (const uint32_t row : rows) std::copy_n(now.Row(PlaceOf(row)), now.cols, kept.Row(row));
+    for (const uint32_t row : rows) kept.Store(row, now.Row(PlaceOf(row)));
   }
   for (const uint32_t row : rows) computed_[layer][row] = static_cast<uint32_t>(step_);
   return rows;
 }
 
 RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const float> now,
-                         const Mat<float>& kept, ThreadPool& pool) {
+                         const KeptRows& kept, ThreadPool& pool) {
   std::vector<float> similarity(scope_.size());
-  CosineRows(now, kept.View(), scope_, similarity, pool);
+  kept.Cosines(scope_, now, similarity, pool);
   // Rows that became visible in this step have nothing to be compared with.
   for (const uint32_t row : step.never_computed) similarity[PlaceOf(row)] = -1.0f;
   std::vector<float> rank = Ranks(layer, step, similarity);
   size_t count = CountOf(layer, step);
-  // When a block begins, its rows have not been recomputed since the last refresh: take them all.
-  const bool begins = options_.scope == Scope::kReach && step.step_in_block == 0;
-  if (options_.focus || begins) {
+  // Rows of the block that begins and of those after it were not recomputed since the last one
+  // began: all of them are.
+  if (options_.focus || begins_) {
     const size_t in_focus = MoveFocusFirst(step, rank);
-    if (begins) count = std::max(count, in_focus);
+    if (begins_) count = std::max(count, in_focus);
   }
   std::vector<uint32_t> places(scope_.size());
   std::iota(places.begin(), places.end(), 0u);
@@ -179,7 +182,9 @@ size_t SpaPolicy::MoveFocusFirst(const StepInput& step, std::vector<float>& rank
   // All other ranks are in [-1, 1].
   constexpr float kChangedRank = -4.0f, kWantedRank = -2.0f;
   size_t count = 0;
-  for (const uint32_t row : step.wanted.Union(step.changed).Intersect(scope_)) {
+  RowSet focus = step.wanted.Union(step.changed).Intersect(scope_);
+  if (begins_) focus = focus.Union(scope_.Between(step.block_end, step.num_rows()));
+  for (const uint32_t row : focus) {
     float& r = rank[PlaceOf(row)];
     if (r > kUnchanged) continue;
     const uint32_t position = step.PositionOf(row);
@@ -241,28 +246,32 @@ size_t SpaPolicy::bytes() const {
   return bytes;
 }
 
-size_t SpaPolicy::BytesFor(const ModelConfig& config, size_t num_rows) const {
+size_t SpaPolicy::BytesFor(const ModelConfig& /*config*/, size_t num_rows) const {
   size_t bytes = num_rows * sizeof(float);
-  for (size_t layer = 0; layer < config.num_layers; ++layer) {
-    // Where only the rows that are read run, nothing is chosen after attention.
-    if (layer + 1 == config.num_layers && options_.focus && ByAttention(layer)) break;
-    bytes += num_rows * (IdentifierWidth(config, layer) * sizeof(float) + sizeof(uint32_t));
+  for (size_t layer = 0; layer < options_.ratios.size(); ++layer) {
+    if (ChoosesIn(layer)) bytes += num_rows * sizeof(uint32_t);
   }
   return bytes;
 }
 
-size_t SpaPolicy::IdentifierWidth(const ModelConfig& config, size_t layer) const {
-  if (ByAttention(layer)) return config.q_dim(layer);
+bool SpaPolicy::ChoosesIn(size_t layer) const {
+  return layer + 1 < options_.ratios.size() || !options_.focus || !ByAttention(layer);
+}
+
+IdentifierShape SpaPolicy::IdentifierOf(const ModelConfig& config, size_t layer) const {
+  if (!ChoosesIn(layer)) return {};
+  // A half is near enough for a cosine: the rounding alone is a drift of 4e-8.
+  if (ByAttention(layer)) return {.width = config.q_dim(layer), .type = KvType::kF16};
   switch (options_.identifier) {
     case Identifier::kSingular:
-      return model_->projections[layer].rows();
+      return {.width = model_->projections[layer].rows()};
     case Identifier::kValue:
     case Identifier::kKey:
-      return config.kv_dim(layer);
+      return {.width = config.kv_dim(layer)};
     case Identifier::kQuery:
-      return config.q_dim(layer);
+      return {.width = config.q_dim(layer)};
     default:
-      return config.model_dim;
+      return {.width = config.model_dim};
   }
 }
 

@@ -36,27 +36,30 @@ class SpaPolicy : public CachePolicy {
   LayerPlan PlanLayer(LayerView& view) override;
   std::optional<RowSet> AfterAttention(const AttentionView& view) override;
   void EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) override;
+  IdentifierShape IdentifierOf(const ModelConfig& config, size_t layer) const override;
   size_t bytes() const override;
   size_t BytesFor(const ModelConfig& config, size_t num_rows) const override;
 
  private:
-  size_t IdentifierWidth(const ModelConfig& config, size_t layer) const;
+  // In the last layer only the rows that are read matter, and with focus they all run.
+  bool ChoosesIn(size_t layer) const;
   // Whether a layer attends first and identifies rows by their attention output.
   bool ByAttention(size_t layer) const;
   // Identifiers of the rows in scope, as they are now.   [scope, width]
   MatView<const float> Identify(LayerView& view);
   MatView<const float> InputsInScope(MatView<const float> x, ThreadPool& pool);
   // The rows to recompute; remembers their identifiers in `kept`.
-  RowSet Update(size_t layer, const StepInput& step, MatView<const float> now, Mat<float>& kept,
+  RowSet Update(size_t layer, const StepInput& step, MatView<const float> now, KeptRows& kept,
                 ThreadPool& pool);
-  RowSet Select(size_t layer, const StepInput& step, MatView<const float> now,
-                const Mat<float>& kept, ThreadPool& pool);
+  RowSet Select(size_t layer, const StepInput& step, MatView<const float> now, const KeptRows& kept,
+                ThreadPool& pool);
   // The rank of each row in scope: lowest is recomputed first, at most 1.
   std::vector<float> Ranks(size_t layer, const StepInput& step,
                            std::span<const float> similarity) const;
   size_t CountOf(size_t layer, const StepInput& step) const;
   // Moves rows to the front and returns their number: those whose token just changed, then those
-  // that are read, the surest of the last step first, since they are settled next.
+  // that are read, the surest of the last step first, since they are settled next; when a block
+  // begins, also what follows it.
   size_t MoveFocusFirst(const StepInput& step, std::vector<float>& rank) const;
   size_t PlaceOf(uint32_t row) const;  // in the scope
 
@@ -67,6 +70,8 @@ class SpaPolicy : public CachePolicy {
   RowSet moved_;  // rows in scope whose input to this layer changed in this step, at least
   std::vector<float> confidence_;   // per position, of the last step; 0 where it was not read
   bool refresh_ = false;            // this step recomputes the whole scope
+  bool begins_ = false;             // kReach: a block begins with this step
+  size_t last_ahead_ = 0;           // step that last recomputed what follows the block
   double drift_left_behind_ = 0.0;  // mean drift of rows not recomputed, summed since the refresh
   size_t step_ = 0;
   Activations input_;

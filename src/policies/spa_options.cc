@@ -19,7 +19,9 @@ struct Preset {
   Identifier identifier;
   Scope scope;
   FirstLayer first_layer;
-  bool overwrite_proxy, full_kv, focus, per_token;
+  bool overwrite_proxy, full_kv;
+  size_t ahead;
+  bool focus, per_token;
   bool refresh_prompt, refresh_gen, warmup;  // at the model's intervals, or never
   bool floor;                                // no layer left of the peak below the model's floor
   bool stored_profile;                       // the budget `spa profile` stored is used
@@ -32,6 +34,7 @@ constexpr Preset kPresets[] = {
         .first_layer = FirstLayer::kAttention,
         .overwrite_proxy = false,
         .full_kv = false,
+        .ahead = 8,
         .focus = true,
         .per_token = true,
         .refresh_prompt = true,
@@ -47,6 +50,7 @@ constexpr Preset kPresets[] = {
         .first_layer = FirstLayer::kProxy,
         .overwrite_proxy = false,
         .full_kv = false,
+        .ahead = 0,
         .focus = false,
         .per_token = false,
         .refresh_prompt = false,
@@ -62,6 +66,7 @@ constexpr Preset kPresets[] = {
         .first_layer = FirstLayer::kDense,
         .overwrite_proxy = true,
         .full_kv = true,
+        .ahead = 0,
         .focus = false,
         .per_token = false,
         .refresh_prompt = true,
@@ -135,6 +140,7 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   o.first_layer = static_cast<FirstLayer>(reader.Choice("first-layer", Index(preset.first_layer)));
   o.overwrite_proxy = reader.Choice("proxy", Index(preset.overwrite_proxy)) == 1;
   o.full_kv = reader.Choice("kv", Index(preset.full_kv)) == 1;
+  o.ahead = reader.Count("ahead", preset.ahead);
   o.focus = reader.Flag("focus", preset.focus);
   o.per_token = preset.per_token;
   o.warmup = preset.warmup ? published.spa_reference_warmup : 0;
@@ -190,6 +196,10 @@ std::vector<OptionInfo> SpaOptionTable() {
                          "Who competes: the answer, all rows, the answer up to the block's end"),
       OptionInfo::Choice("first-layer", {"attention", "dense", "proxy"}, "by preset",
                          "How the first layer's rows are chosen"),
+      OptionInfo::Count(
+          "ahead", 0, 1 << 20, "by preset",
+          "With scope=reach: a block begins with all that follows it, if that was last "
+          "recomputed so many steps ago; 0: never"),
       OptionInfo::Flag("focus", "by preset", "Rows that are read and rows just settled go first"),
       OptionInfo::Choice("form", {"update", "output"}, "update",
                          "What other rows reuse: update (code) or output (paper, literally)"),

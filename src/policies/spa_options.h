@@ -29,8 +29,7 @@ enum class Identifier {
 enum class Scope {
   kGen,    // the generated ones
   kAll,    // all
-  kReach,  // the generated ones up to the end of the block being decoded; later blocks stay as they
-           // were at the last refresh
+  kReach,  // the generated ones up to the end of the block being decoded
 };
 
 // How the rows of the first layer are chosen. Its input is the embeddings, which are no help: that
@@ -54,6 +53,8 @@ struct SpaOptions {
   size_t refresh_prompt = 0;     // recompute everything every this many steps; 0: never again
   size_t refresh_gen = 0;        // recompute the scope every this many steps; 0: never
   double refresh_drift = 0.0;    // recompute the scope once this much drift has added up; 0: never
+  size_t ahead = 0;              // kReach: a block begins with all that follows it if this was last
+                                 // recomputed so many steps ago; 0: always alone
   bool focus = false;            // rows that are read and rows just settled go before others
   bool per_token = false;        // a step that follows n settled tokens gets n budgets
 };

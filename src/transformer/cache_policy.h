@@ -20,6 +20,7 @@
 #include "base/matrix.h"
 #include "base/thread_pool.h"
 #include "kernels/attention.h"
+#include "kernels/kept_rows.h"
 #include "model/config.h"
 #include "model/weights.h"
 #include "transformer/row_set.h"
@@ -42,14 +43,16 @@ struct Keeps {
   Reuse reuse = Reuse::kNothing;
   // False: the rows read in the last layer are always recomputed, so nothing is kept there.
   bool reuse_in_last_layer = true;
-  // False: nothing is kept of the prompt's rows; one that is live is recomputed. They are still
-  // there through their keys and values.
+  // False: only keys and values are kept of the prompt's rows; one that is live is recomputed.
   bool reuse_in_prompt = true;
   size_t query_layers = 0;  // the first layers whose queries are kept
   bool inputs = false;      // inputs of every layer: a planned row that did not reach a layer
                             // starts again from the input it last had there
   // Not kept, but computed: head-averaged attention weights, shown to AfterAttention.
   bool attention = false;
+  // Likewise: EndStep hears of every open position whose row was computed, not only of those the
+  // decoder chose among.
+  bool confidence = false;
   // The cache is only correct where a row sees no block after its own.
   bool needs_block_attention = false;
   // Another sequence with the same first tokens may start from what is kept of them.
@@ -64,7 +67,7 @@ struct LayerPlan {
   RowSet out_rows;        // rows that run attention and FFN
   RowSet live;            // rows that go on to the next layer, out_rows included
   // Rows whose queries are projected, if not all out_rows: the others use their kept ones
-  // (Keeps::query_layers). out_rows must then be a range.
+  // (Keeps::query_layers).
   std::optional<RowSet> q_rows = {};
   bool ask_after_attention = false;  // AfterAttention says which of the out_rows run the FFN
 
@@ -85,11 +88,9 @@ class LayerView {
   MatView<const float> x;        // [num_rows, model_dim]; rows outside `live` hold nothing
   const ModelConfig* config = nullptr;
   const LayerWeights* weights = nullptr;
-  const KvCache* kv = nullptr;  // as the previous step left it
-  MatView<const float> kept_q;  // [num_rows, q_dim], likewise, if the layer keeps queries
-  // What the policy itself remembers of every row in this layer. It is kept and adopted with the
-  // rest of the state; empty until the policy sizes it.   [num_rows, any width]
-  Mat<float>* identifiers = nullptr;
+  const KvCache* kv = nullptr;       // as the previous step left it
+  const KeptRows* kept_q = nullptr;  // [q_dim] of each row, likewise, if the layer keeps queries
+  KeptRows* identifiers = nullptr;   // what the policy itself remembers (IdentifierOf)
   ThreadPool* pool = nullptr;
 
   // RMS-normed input of the given rows.   [rows, model_dim], valid until the next call
@@ -105,12 +106,18 @@ struct AttentionView {
   const StepInput* step = nullptr;
   const RowSet* out_rows = nullptr;
   MatView<const float> q;             // [out_rows, q_dim], after RoPE
-  MatView<const float> kept_q;        // [num_rows, q_dim], q included, if the layer keeps them
+  const KeptRows* kept_q = nullptr;   // q included, if the layer keeps queries
   MatView<const float> heads;         // [out_rows, q_dim], the attention output of each head
   MatView<const float> mean_weights;  // [out_rows, num_rows], mean over heads (Keeps::attention)
   const KvCache* kv = nullptr;
-  Mat<float>* identifiers = nullptr;  // as in LayerView
+  KeptRows* identifiers = nullptr;  // as in LayerView
   ThreadPool* pool = nullptr;
+};
+
+// What a policy remembers of a row in a layer; it is kept and adopted with the rest of the state.
+struct IdentifierShape {
+  size_t width = 0;
+  KvType type = KvType::kF32;
 };
 
 class CachePolicy {
@@ -119,6 +126,9 @@ class CachePolicy {
 
   // Asked once, when the sequence begins.
   virtual Keeps keeps() const { return {}; }
+  virtual IdentifierShape IdentifierOf(const ModelConfig& /*config*/, size_t /*layer*/) const {
+    return {};
+  }
 
   // Rows that enter the first layer.
   virtual RowSet BeginStep(const StepInput& step) = 0;
@@ -132,7 +142,7 @@ class CachePolicy {
 
   // Memory the policy object holds, beside what SequenceState keeps.
   virtual size_t bytes() const { return 0; }
-  // An upper bound of that and of the identifiers for a sequence of `num_rows`, known beforehand.
+  // An upper bound of that for a sequence of `num_rows`, known beforehand.
   virtual size_t BytesFor(const ModelConfig& /*config*/, size_t /*num_rows*/) const { return 0; }
 };
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "kernels/parallel_rows.h"
 #include "kernels/rows.h"
 #include "transformer/sequence_state.h"
 #include "transformer/transformer.h"
@@ -153,7 +154,7 @@ void LayerStep::Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& l
     view.config = &config_;
     view.weights = weights_;
     view.kv = &state.kv(layer_);
-    if (state.keeps_queries(layer_)) view.kept_q = state.queries(layer_).View();
+    if (state.keeps_queries(layer_)) view.kept_q = &state.queries(layer_);
     view.identifiers = &state.identifiers(layer_);
     view.pool = &pool_;
     LayerPlan& plan = plans_[s];
@@ -174,13 +175,17 @@ void LayerStep::CompletePlan(const SequenceStep& sequence, const RowSet& live, L
   const SequenceState& state = *sequence.state;
   RowSet must = input.never_computed;
   if (state.keeps().reuse == Reuse::kNothing) Include(must, input.wanted);
-  Include(must, plan.live.Between(0, state.first_reusing()));
+  const RowSet unkept = plan.live.Between(0, state.first_reusing());
+  Include(must, unkept);
   if (IsLastLayer() && !state.reuses(layer_)) Include(must, Reads(input, live));
   if (!must.empty()) {
     for (RowSet* rows : {&plan.k_rows, &plan.v_rows, &plan.out_rows, &plan.live}) {
       Include(*rows, must);
     }
-    if (plan.q_rows) Include(*plan.q_rows, input.never_computed);
+    if (plan.q_rows) {
+      Include(*plan.q_rows, input.never_computed);
+      Include(*plan.q_rows, unkept);
+    }
   }
   if (IsLastLayer()) {
     const RowSet reads = Reads(input, plan.live);
@@ -280,27 +285,39 @@ void LayerStep::RefreshKeysValues(std::span<const SequenceStep> batch) {
 
 void LayerStep::MakeQueries(std::span<const SequenceStep> batch) {
   Stack stack;
-  for (const LayerPlan& plan : plans_) stack.Add(QueryRows(plan));
+  out_ = Stack();
+  for (const LayerPlan& plan : plans_) {
+    stack.Add(QueryRows(plan));
+    out_.Add(plan.out_rows);
+  }
   Project(stack, weights_->wq, weights_->bq, q_);
   PlaceHeads(batch, stack, weights_->q_norm, q_);
   queries_.resize(batch.size());
   for (size_t s = 0; s < batch.size(); ++s) {
     const LayerPlan& plan = plans_[s];
-    queries_[s] = q_.View().Rows(stack.first[s], QueryRows(plan).size());
+    const MatView<float> made = q_.View().Rows(stack.first[s], QueryRows(plan).size());
+    queries_[s] = made;
     SequenceState& state = *batch[s].state;
+    // In every step, so that it does not matter whether a query was kept.
+    ParallelRows(pool_, made.rows, made.cols,
+                 [&](size_t i) { RoundAsKept(state.kv(layer_).type(), made.Row(i), made.cols); });
     if (!state.keeps_queries(layer_)) continue;
-    Mat<float>& kept = state.queries(layer_);
-    ScatterRows(queries_[s], QueryRows(plan), kept.View(), pool_);
+    KeptRows& kept = state.queries(layer_);
+    kept.Store(QueryRows(plan), made, pool_);
     if (!plan.q_rows) continue;
     const RowSet& rows = plan.out_rows;
-    SPA_CHECK(rows.empty() || rows[rows.size() - 1] - rows[0] + 1 == rows.size());
-    queries_[s] = kept.View().Rows(rows.empty() ? 0 : rows[0], rows.size());
+    all_q_.Resize(out_.size(), q_.cols());
+    const MatView<float> all = all_q_.View().Rows(out_.first[s], rows.size());
+    ScatterRows(made, rows.PlacesOf(*plan.q_rows), all, pool_);
+    const RowSet others = rows.Without(*plan.q_rows);
+    const auto places = rows.PlacesOf(others);
+    ParallelRows(pool_, others.size(), all.cols,
+                 [&](size_t i) { kept.Load(others[i], all.Row(places[i])); });
+    queries_[s] = all;
   }
 }
 
 void LayerStep::Attend(std::span<const SequenceStep> batch) {
-  out_ = Stack();
-  for (const LayerPlan& plan : plans_) out_.Add(plan.out_rows);
   heads_.Resize(out_.size(), config_.q_dim(layer_));
   std::vector<AttentionJob> jobs;
   std::vector<KeyRanges> keys(batch.size());
@@ -362,13 +379,13 @@ AttentionView LayerStep::Attended(std::span<const SequenceStep> batch, size_t s,
                      .step = &batch[s].input,
                      .out_rows = &plans_[s].out_rows,
                      .q = queries_[s],
-                     .kept_q = {},
+                     .kept_q = nullptr,
                      .heads = heads_.View().Rows(first, count),
                      .mean_weights = mean_weights,
                      .kv = &state.kv(layer_),
                      .identifiers = &state.identifiers(layer_),
                      .pool = &pool_};
-  if (state.keeps_queries(layer_)) view.kept_q = state.queries(layer_).View();
+  if (state.keeps_queries(layer_)) view.kept_q = &state.queries(layer_);
   return view;
 }
 

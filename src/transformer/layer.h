@@ -96,7 +96,8 @@ class LayerStep {
   Stack in_, out_;     // the rows of normed_; the rows of the plans' out_rows
   Mat<float> subset_;  // [fewer rows, model_dim], gathered from normed_
   Activations subset_rows_;
-  Mat<float> q_, k_, v_;                       // [rows, q_dim or kv_dim]
+  Mat<float> q_, k_, v_;  // [rows, q_dim or kv_dim]
+  Mat<float> all_q_;      // [out rows, q_dim], where some queries are kept ones
   std::vector<MatView<const float>> queries_;  // per sequence: [out rows, q_dim], after RoPE
   Mat<float> heads_;         // [out rows, q_dim], attention before the output projection
   Mat<float> mean_weights_;  // [out rows, num_rows] of one sequence

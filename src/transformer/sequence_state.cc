@@ -18,13 +18,6 @@ size_t FirstReusing(const Keeps& keeps, size_t prompt_rows) {
   return keeps.reuse_in_prompt ? 0 : prompt_rows;
 }
 
-// Copies the first `num_rows` rows into a matrix that has `all_rows`.
-void CopyRows(const Mat<float>& from, size_t num_rows, size_t all_rows, Mat<float>& to) {
-  if (from.rows() == 0) return;
-  if (to.rows() == 0) to.Resize(all_rows, from.cols());
-  std::copy_n(from.data(), num_rows * from.cols(), to.data());
-}
-
 }  // namespace
 
 SequenceState::SequenceState(const ModelConfig& config, size_t num_rows, size_t prompt_rows,
@@ -35,7 +28,6 @@ SequenceState::SequenceState(const ModelConfig& config, size_t num_rows, size_t 
       policy_(std::move(policy)),
       keeps_(policy_->keeps()),
       first_reusing_(FirstReusing(keeps_, prompt_rows)),
-      identifiers_(config.num_layers),
       tokens_(num_rows, kNeverRan),
       x_(num_rows, config.model_dim) {
   for (size_t layer = 0; layer < KvLayers(config, keeps_); ++layer) {
@@ -46,7 +38,11 @@ SequenceState::SequenceState(const ModelConfig& config, size_t num_rows, size_t 
     kept_.emplace_back(first_reusing_, num_rows, config.model_dim, kv_type);
   }
   for (size_t layer = 0; layer < std::min(keeps_.query_layers, num_layers_); ++layer) {
-    queries_.emplace_back(num_rows, config.q_dim(layer));
+    queries_.emplace_back(first_reusing_, num_rows, config.q_dim(layer), kv_type);
+  }
+  for (size_t layer = 0; layer < num_layers_; ++layer) {
+    const IdentifierShape shape = policy_->IdentifierOf(config, layer);
+    identifiers_.emplace_back(first_reusing_, num_rows, shape.width, shape.type);
   }
   for (size_t layer = 0; layer < num_layers_ && keeps_.inputs; ++layer) {
     inputs_.emplace_back(num_rows, config.model_dim);
@@ -83,16 +79,16 @@ bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPoo
       std::find(donor.tokens_.begin(), donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows),
                 kNeverRan) == donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows);
   if (!keeps_.warm_start || keeps_ != donor.keeps_ || !ran) return false;
+  // A row that may reuse something is computed anew if the donor kept nothing of it.
+  if (donor.first_reusing_ > first_reusing_) num_rows = std::min(num_rows, first_reusing_);
   for (size_t layer = 0; layer < kv_.size(); ++layer) {
     kv_[layer].CopyRows(donor.kv_[layer], num_rows, pool);
   }
-  for (size_t layer = 0; layer < kept_.size(); ++layer) {
-    kept_[layer].Adopt(donor.kept_[layer], num_rows);
-  }
+  SPA_CHECK(inputs_.empty());
   for (auto part :
-       {&SequenceState::queries_, &SequenceState::inputs_, &SequenceState::identifiers_}) {
+       {&SequenceState::kept_, &SequenceState::queries_, &SequenceState::identifiers_}) {
     for (size_t layer = 0; layer < (this->*part).size(); ++layer) {
-      CopyRows((donor.*part)[layer], num_rows, num_rows_, (this->*part)[layer]);
+      (this->*part)[layer].Adopt((donor.*part)[layer], num_rows);
     }
   }
   std::copy_n(donor.tokens_.begin(), num_rows, tokens_.begin());
@@ -105,14 +101,9 @@ void SequenceState::Shrink(size_t num_rows, ThreadPool& pool) {
     rows.CopyRows(kv, num_rows, pool);
     kv = std::move(rows);
   }
-  SPA_CHECK(kept_.empty());  // only exact caches are shrunk, and they reuse no update
-  for (auto* part : {&queries_, &inputs_, &identifiers_}) {
-    for (Mat<float>& matrix : *part) {
-      Mat<float> rows;
-      CopyRows(matrix, num_rows, num_rows, rows);
-      matrix = std::move(rows);
-    }
-  }
+  // Only exact caches are shrunk, and they keep nothing else.
+  SPA_CHECK(kept_.empty() && queries_.empty() && inputs_.empty());
+  identifiers_.clear();
   num_rows_ = num_rows;
   tokens_.resize(num_rows);
   tokens_.shrink_to_fit();
@@ -123,10 +114,10 @@ void SequenceState::Shrink(size_t num_rows, ThreadPool& pool) {
 size_t SequenceState::cache_bytes() const {
   size_t bytes = policy_->bytes();
   for (const KvCache& kv : kv_) bytes += kv.bytes();
-  for (const KeptRows& kept : kept_) bytes += kept.bytes();
-  for (const auto* part : {&queries_, &inputs_, &identifiers_}) {
-    for (const Mat<float>& matrix : *part) bytes += matrix.bytes();
+  for (const auto* part : {&kept_, &queries_, &identifiers_}) {
+    for (const KeptRows& rows : *part) bytes += rows.bytes();
   }
+  for (const Mat<float>& inputs : inputs_) bytes += inputs.bytes();
   return bytes;
 }
 
@@ -136,18 +127,22 @@ size_t SequenceState::BytesFor(const ModelConfig& config, size_t num_rows, size_
   const size_t layers = config.num_layers;
   size_t kept_layers = keeps.reuse == Reuse::kNothing ? 0 : layers;
   if (kept_layers > 0 && !keeps.reuse_in_last_layer) --kept_layers;
-  const size_t query_layers = std::min(keeps.query_layers, layers);
-  const size_t input_layers = keeps.inputs ? layers : 0;
-  size_t floats = input_layers * config.model_dim;
-  for (size_t layer = 0; layer < query_layers; ++layer) floats += config.q_dim(layer);
-  size_t kv_bytes = 0;
+  const size_t kept_rows = num_rows - std::min(num_rows, FirstReusing(keeps, prompt_rows));
+  size_t bytes = policy.BytesFor(config, num_rows);
   for (size_t layer = 0; layer < KvLayers(config, keeps); ++layer) {
     const LayerShape shape = config.shape(layer);
-    kv_bytes += KvCache::BytesFor(num_rows, shape.num_kv_heads, shape.head_dim, kv_type);
+    bytes += KvCache::BytesFor(num_rows, shape.num_kv_heads, shape.head_dim, kv_type);
   }
-  const size_t kept_rows = num_rows - std::min(num_rows, FirstReusing(keeps, prompt_rows));
-  return kv_bytes + kept_layers * KeptRows::BytesFor(kept_rows, config.model_dim, kv_type) +
-         num_rows * floats * sizeof(float) + policy.BytesFor(config, num_rows);
+  bytes += kept_layers * KeptRows::BytesFor(kept_rows, config.model_dim, kv_type);
+  for (size_t layer = 0; layer < std::min(keeps.query_layers, layers); ++layer) {
+    bytes += KeptRows::BytesFor(kept_rows, config.q_dim(layer), kv_type);
+  }
+  for (size_t layer = 0; layer < layers; ++layer) {
+    const IdentifierShape shape = policy.IdentifierOf(config, layer);
+    bytes += KeptRows::BytesFor(kept_rows, shape.width, shape.type);
+  }
+  if (keeps.inputs) bytes += layers * num_rows * config.model_dim * sizeof(float);
+  return bytes;
 }
 
 }  // namespace spa

@@ -38,17 +38,17 @@ class SequenceState {
     return keeps_.reuse != Reuse::kNothing &&
            (keeps_.reuse_in_last_layer || layer + 1 < num_layers_);
   }
-  // The first row that may reuse something.
+  // The first row of which more than keys and values is kept, so that it may reuse something.
   size_t first_reusing() const { return first_reusing_; }
   bool keeps_queries(size_t layer) const { return layer < keeps_.query_layers; }
   // Kept updates or outputs.
   KeptRows& kept(size_t layer) { return kept_[layer]; }
-  // Kept queries, after RoPE.   [num_rows, q_dim]
-  Mat<float>& queries(size_t layer) { return queries_[layer]; }
+  // Kept queries, after RoPE.
+  KeptRows& queries(size_t layer) { return queries_[layer]; }
   // Kept inputs.   [num_rows, model_dim]
   Mat<float>& inputs(size_t layer) { return inputs_[layer]; }
-  // The policy's own rows (LayerView::identifiers).
-  Mat<float>& identifiers(size_t layer) { return identifiers_[layer]; }
+  // The policy's own rows.
+  KeptRows& identifiers(size_t layer) { return identifiers_[layer]; }
   Mat<float>& x() { return x_; }
   size_t cache_bytes() const;
   // An upper bound of that for a sequence of `num_rows`, known before it begins.
@@ -90,9 +90,9 @@ class SequenceState {
   Keeps keeps_;
   size_t first_reusing_;
   std::vector<KvCache> kv_;
-  std::vector<KeptRows> kept_;
-  std::vector<Mat<float>> queries_, inputs_, identifiers_;  // per layer that has them
-  std::vector<TokenId> tokens_;                             // per row: the token it last ran with
+  std::vector<KeptRows> kept_, queries_, identifiers_;  // per layer that has them
+  std::vector<Mat<float>> inputs_;
+  std::vector<TokenId> tokens_;  // per row: the token it last ran with
   std::vector<uint8_t> hidden_;
   Mat<float> x_;  // [num_rows, model_dim], the residual stream
 };

@@ -109,7 +109,7 @@ size_t Transformer::WorkspaceBytes(const ModelConfig& config, size_t num_rows) {
   const size_t d = config.model_dim, q = config.max_q_dim(), kv = config.max_kv_dim();
   // Rows of LayerStep, the residual stream, the final rows, what a policy looks at; int8 copies of
   // some of them; the RoPE table.
-  const size_t row_floats = 13 * d + 3 * q + 3 * kv + config.head_dim;
+  const size_t row_floats = 13 * d + 4 * q + 3 * kv + config.head_dim;
   // The widest matrices are made some rows at a time.
   const size_t parts = LayerStep::kFfnRows * 3 * config.ffn_dim + kLogitRows * config.vocab_rows;
   const size_t experts =

@@ -157,6 +157,40 @@ TEST(Decoder, CreditSettlesWhatAThresholdWouldNot) {
   EXPECT_LT(steps(0.7), 5u);
 }
 
+// Left to right, places 1, 2 and 5 are sure in the first step; later nothing is.
+TEST(Decoder, WhatTheFirstStepWasSureOfIsSettledOnceAllBeforeItIs) {
+  DecodeOptions options = Canvas(8, 1);
+  options.first_threshold = 0.9;
+  Decoder decoder({3}, options, Vocabulary(4), 0);
+  const auto sure = [](size_t place) {
+    return place == 1 || place == 2 || place == 5 ? 0.95 : 0.6;
+  };
+  std::vector<RowSet> changed;
+  std::vector<size_t> read;
+  while (!decoder.done()) {
+    Step(decoder, [&](size_t place) { return decoder.steps() == 0 ? sure(place) : 0.5; });
+    changed.push_back(decoder.changed());
+    read.push_back(decoder.positions().size());
+  }
+  // Rows: the prompt has one. A sure token is not settled before its turn, and never read again.
+  EXPECT_EQ(changed, (std::vector{RowSet::Range(1, 4), RowSet::Range(4, 5), RowSet::Range(5, 7),
+                                  RowSet::Range(7, 8), RowSet::Range(8, 9)}));
+  EXPECT_EQ(read, (std::vector<size_t>{8, 1, 1, 1, 1}));
+}
+
+TEST(Decoder, AnEndTokenIsNotSettledForHavingBeenSureInTheFirstStep) {
+  DecodeOptions options = Canvas(4, 1);
+  options.first_threshold = 0.9;
+  Decoder decoder({3}, options, Vocabulary(4), 0);
+  const StepInput& input = decoder.Begin();
+  for (const uint32_t row : input.wanted) {
+    std::vector<float> logits = {9.0f, 0.0f, 0.0f, 0.0f};  // 0 ends an answer
+    decoder.Offer(row, logits);
+  }
+  decoder.Commit();
+  EXPECT_EQ(decoder.changed(), RowSet::Range(1, 2));
+}
+
 TEST(Decoder, TheWindowHidesFarMasksButNotTheLast) {
   DecodeOptions options = Canvas(64, 8);
   options.window = 4;

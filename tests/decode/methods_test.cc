@@ -36,6 +36,13 @@ const std::vector<Method>& Methods() {
       {"constant slide", [](DecodeOptions& o) { o.slide = Slide::kConst; }},
       {"sliding window",
        [](DecodeOptions& o) { o.threshold = 0.3, o.slide = Slide::kGreedy, o.window = 3; }},
+      {"sure in the first step", [](DecodeOptions& o) { o.first_threshold = 0.2; }},
+      {"left to right, sure in the first step",
+       [](DecodeOptions& o) { o.block_length = 1, o.first_threshold = 0.2, o.window = 5; }},
+      {"sure in the first step, then a threshold in a sliding block",
+       [](DecodeOptions& o) {
+         o.threshold = 0.3, o.first_threshold = 0.25, o.slide = Slide::kGreedy;
+       }},
       {"saber", [](DecodeOptions& o) { o.saber = 2; }},
       {"wino", [](DecodeOptions& o) { o.threshold = 0.1, o.wino = 0.5; }},
       {"wino in a window", [](DecodeOptions& o) { o.threshold = 0.1, o.wino = 0.5, o.window = 2; }},

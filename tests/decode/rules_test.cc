@@ -220,6 +220,10 @@ TEST(DecodeOptions, ImpossibleCombinationsAreRefused) {
   refused([](DecodeOptions& o) { o.temperature = NAN; });
   refused([](DecodeOptions& o) { o.top_p = 0.0; });
   refused([](DecodeOptions& o) { o.threshold = 0.9, o.factor = 1.0; });
+  refused([](DecodeOptions& o) { o.first_threshold = 1.1; });
+  refused([](DecodeOptions& o) { o.first_threshold = 0.9, o.saber = 2; });
+  refused([](DecodeOptions& o) { o.first_threshold = 0.9, o.grow_to = 256; });
+  refused([](DecodeOptions& o) { o.first_threshold = 0.9, o.block_attention = true; });
 }
 
 // Drives a decoder with made-up logits: every position wants token 2 + its number in the canvas,

@@ -117,6 +117,29 @@ TEST_F(InfillTest, EveryCacheFillsGapsAndAFullBudgetFillsThemAsNoneDoes) {
   }
 }
 
+// The model was trained with hidden brackets. What opens is told by nothing but what closes it,
+// behind the gap: the text before is the same for all four.
+TEST_F(InfillTest, ATrainedModelUsesWhatFollowsTheGap) {
+  const std::string question =
+      "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nComplete the rest of the "
+      "sequence, "
+      "making sure that the parentheses are closed properly. Input: ";
+  const std::pair<const char*, const char*> around[] = {
+      {"(", ""}, {"[ (", " )"}, {"{ } <", ""}, {"< ( ) [", " ]"}, {"( { [ ] } <", " >"}};
+  const std::pair<const char*, const char*> pairs[] = {
+      {" (", ")"}, {" [", "]"}, {" {", "}"}, {" <", ">"}};
+  for (const char* cache : {"none", "spa", "fast-dual"}) {
+    const SharedCache prepared = engine().PrepareCache({.name = cache, .options = {}});
+    for (const auto& [before, after] : around) {
+      for (const auto& [opens, closes] : pairs) {
+        const std::string text = question + before + " {{mask:1}} " + closes + after + "<|eot_id|>";
+        EXPECT_EQ(Gaps(*Fill(Encode(text), prepared)), std::vector<std::string>{opens})
+            << cache << ": " << text;
+      }
+    }
+  }
+}
+
 TEST_F(InfillTest, SaysWhatItCannotDo) {
   const Infill infill = Encode("a {{mask:4}} b");
   DecodeChoices choices;

@@ -47,7 +47,16 @@ TEST_P(KeptRowsTest, KeepsAddsAndCopies) {
       adopted.Adopt(kept, 10);
       Mat<float> again(12, cols);
       adopted.CopyTo(std::vector<uint32_t>{9}, again.View(), pool);
+      std::vector<float> cosines(3), loaded(cols);
+      kept.Cosines(rows, src.View(), cosines, pool);
+      EXPECT_EQ(cosines[0], -1.0f);  // not kept
+      EXPECT_THROW(kept.Load(2, loaded.data()), InternalError);
       for (size_t i = 1; i < 3; ++i) {
+        kept.Load(rows[i], loaded.data());
+        EXPECT_EQ(cosines[i], Cosine(src.Row(i), loaded.data(), cols));
+        std::vector<float> rounded(src.Row(i), src.Row(i) + cols);
+        RoundAsKept(type, rounded.data(), cols);
+        EXPECT_TRUE(SameBits(rounded.data(), loaded.data(), cols));
         for (size_t c = 0; c < cols; ++c) {
           const float value = Rounded(type, src.Row(i)[c]);
           EXPECT_EQ(copied.Row(rows[i])[c], value);

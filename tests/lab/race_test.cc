@@ -23,6 +23,7 @@ TEST(Race, CountsStepsAndAddsUp) {
       EXPECT_GE(result.first_block_seconds, result.first_step_seconds);
       EXPECT_GT(result.answer_seconds, result.first_block_seconds);
       EXPECT_GT(result.cache_bytes, 0u);
+      EXPECT_EQ(result.last_block_seconds > 0.0, !whole);
     }
   }
 }

@@ -20,7 +20,7 @@ std::vector<std::string> Words(const std::string& text) {
 
 // All logits of a few steps in which tokens settle.
 std::vector<float> LogitsOfSteps(TestModel& model, const PolicyFactory& policy,
-                                 size_t rows_after_block = 0) {
+                                 size_t rows_after_block = 0, KvType type = KvType::kF32) {
   std::vector<TokenId> ids = {507, 508, 290, 509, 261, 462, 309, 364, 277, 282,
                               302, 309, 281, 409, 510, 508, 293, 509, 261};
   const size_t prompt = ids.size();
@@ -28,7 +28,7 @@ std::vector<float> LogitsOfSteps(TestModel& model, const PolicyFactory& policy,
   ids.resize(block_end + rows_after_block, model.file.config().mask_id);
   std::vector<uint8_t> masked(ids.size(), 0);
   std::fill(masked.begin() + static_cast<ptrdiff_t>(prompt), masked.end(), 1);
-  SequenceState state(model.file.config(), ids.size(), prompt, kDefaultKvType, policy());
+  SequenceState state(model.file.config(), ids.size(), prompt, type, policy());
   const size_t vocab = model.file.config().vocab_rows;
   std::vector<float> all;
   std::vector<uint32_t> changed;
@@ -60,12 +60,15 @@ std::vector<float> LogitsOfSteps(TestModel& model, const PolicyFactory& policy,
 
 TEST(Equivalence, FullBudgetIsTheUncachedModelBitForBit) {
   TestModel model(kModel);
-  const std::vector<float> exact = LogitsOfSteps(model, model.Policy("none"));
-  for (const CacheInfo& cache : Caches()) {
-    const auto logits = LogitsOfSteps(model, model.Policy(cache.name, Words(cache.full_options)));
-    ASSERT_EQ(logits.size(), exact.size());
-    EXPECT_EQ(std::memcmp(logits.data(), exact.data(), exact.size() * sizeof(float)), 0)
-        << cache.name;
+  for (const KvType type : {KvType::kF32, KvType::kF16}) {
+    const std::vector<float> exact = LogitsOfSteps(model, model.Policy("none"), 0, type);
+    for (const CacheInfo& cache : Caches()) {
+      const auto logits =
+          LogitsOfSteps(model, model.Policy(cache.name, Words(cache.full_options)), 0, type);
+      ASSERT_EQ(logits.size(), exact.size());
+      EXPECT_EQ(std::memcmp(logits.data(), exact.data(), exact.size() * sizeof(float)), 0)
+          << cache.name << (type == KvType::kF16 ? " in halves" : "");
+    }
   }
 }
 
@@ -95,6 +98,12 @@ TEST(Equivalence, SpaWithAFullBudgetRecomputesItsScopeBitForBit) {
     // A canvas that continues after the block distinguishes `gen` from `reach`.
     const auto exact = LogitsOfSteps(
         model, [&] { return std::make_unique<WholeScope>(scope); }, 8);
+    const auto exact_halves = LogitsOfSteps(
+        model, [&] { return std::make_unique<WholeScope>(scope); }, 8, KvType::kF16);
+    // Halves distinguish a query that was kept from one that was not.
+    const auto halves = LogitsOfSteps(model, model.Policy("spa", {name, "rho=1"}), 8, KvType::kF16);
+    EXPECT_EQ(std::memcmp(halves.data(), exact_halves.data(), halves.size() * sizeof(float)), 0)
+        << name;
     for (const char* variant :
          {"", "form=output", "proxy=overwrite", "kv=full", "identifier=value", "identifier=key",
           "identifier=query", "identifier=attn-input", "identifier=attn-output",

@@ -279,7 +279,7 @@ TEST(SpaPolicy, FirstLayerProjectsChangedTokensOnly) {
   }
   const size_t num_rows = ids.size();
   ids.pop_back();  // a mask: the canvas of the other
-  const auto fresh = model.Start(ids, Greedy(1, 1), model.Policy("spa"));
+  const auto fresh = model.Start(ids, Greedy(1, 1), model.Policy("spa", {"scope=all"}));
   Generation* other = fresh.get();
   StepTogether(model.transformer, {&other, 1});
   const size_t width = model.file.config().kv_dim();
@@ -291,9 +291,11 @@ TEST(SpaPolicy, FirstLayerProjectsChangedTokensOnly) {
     cached->state().kv(0).LoadValue(row, a.data());
     fresh->state().kv(0).LoadValue(row, b.data());
     EXPECT_EQ(a, b) << "value of row " << row;
+    if (row < 20) continue;  // none is kept of the prompt
     const auto query = [&](Generation& g) {
-      const Mat<float>& queries = g.state().queries(0);
-      return std::vector<float>(queries.Row(row), queries.Row(row) + queries.cols());
+      std::vector<float> values(model.file.config().q_dim(0));
+      g.state().queries(0).Load(static_cast<uint32_t>(row), values.data());
+      return values;
     };
     EXPECT_EQ(query(*cached), query(*fresh)) << "query of row " << row;
   }
@@ -368,26 +370,33 @@ TEST(SpaPolicy, TheSurestRowsGoFirst) {
   EXPECT_EQ(in_surest_half, chosen);
 }
 
-TEST(SpaPolicy, BlocksAheadWaitUntilTheyAreReached) {
+TEST(SpaPolicy, BlocksAheadWaitUntilABlockBegins) {
   TestModel model(kModel);
   const std::vector<TokenId> prompt(20, 300);
-  const auto generation =
-      model.Start(prompt, Greedy(40, 8), model.Policy("spa", {"rho=0.1", "refresh-prompt=0"}));
-  generation->state().trace = true;
-  Generation* one = generation.get();
-  for (size_t step = 0; step < 24; ++step) {
-    StepTogether(model.transformer, {&one, 1});
-    if (step == 0) continue;
-    const size_t block_begin = 20 + step / 8 * 8;
-    for (size_t layer = 0; layer < model.file.config().num_layers; ++layer) {
-      const RowSet& rows = generation->state().traced_rows[layer];
-      EXPECT_LT(rows[rows.size() - 1], block_begin + 8) << step << " " << layer;
-      // A block that begins is computed whole, beyond the budget of 4 rows.
-      const RowSet block = RowSet::Range(block_begin, block_begin + 8);
-      if (step % 8 == 0) {
-        EXPECT_EQ(rows.Intersect(block).size(), 8u) << step << " " << layer;
-      } else if (layer > 0 && layer + 1 < model.file.config().num_layers) {
-        EXPECT_EQ(rows.size(), 4u) << step << " " << layer;
+  const size_t layers = model.file.config().num_layers;
+  for (const bool ahead : {false, true}) {
+    const auto generation = model.Start(
+        prompt, Greedy(40, 8),
+        model.Policy("spa", {"rho=0.1", "refresh-prompt=0", ahead ? "ahead=8" : "ahead=0"}));
+    generation->state().trace = true;
+    Generation* one = generation.get();
+    for (size_t step = 0; step < 24; ++step) {
+      StepTogether(model.transformer, {&one, 1});
+      if (step == 0) continue;
+      const bool begins = step % 8 == 0;
+      const auto block_begin = static_cast<uint32_t>(20 + step / 8 * 8);
+      for (size_t layer = 0; layer < layers; ++layer) {
+        const bool last = layer + 1 == layers;  // only rows that are read
+        const RowSet& rows = generation->state().traced_rows[layer];
+        // A block that begins is computed whole, beyond the budget of 4 rows.
+        const uint32_t end = begins && ahead && !last ? 60 : block_begin + 8;
+        EXPECT_LT(rows[rows.size() - 1], end) << step << " " << layer;
+        if (begins) {
+          EXPECT_EQ(rows.Between(block_begin, end).size(), end - block_begin)
+              << step << " " << layer;
+        } else if (layer > 0 && !last) {
+          EXPECT_EQ(rows.size(), 4u) << step << " " << layer;
+        }
       }
     }
   }
@@ -493,14 +502,22 @@ TEST(SpaPolicy, AWarmStartComputesWhatTheDonorOnlySettled) {
 
 TEST(SpaPolicy, CacheMemoryIsTheArithmeticOfWhatItKeeps) {
   TestModel model(kModel);
-  const auto generation =
-      model.Start(std::vector<TokenId>(24, 300), Greedy(40, 40), model.Policy("spa", {"rank=16"}));
-  Generation* one = generation.get();
-  StepTogether(model.transformer, {&one, 1});
-  // Keys, values and proxies of all rows; updates of the answer's, but in the last layer.
-  const double arithmetic = 4 * (10 * 64 * (128 + 128 + 16) + 9 * 40 * 128);
-  EXPECT_LE(static_cast<double>(generation->cache_bytes()), 1.1 * arithmetic);
-  EXPECT_GE(static_cast<double>(generation->cache_bytes()), arithmetic);
+  const auto bytes = [&](const std::vector<std::string>& options) {
+    const auto generation =
+        model.Start(std::vector<TokenId>(24, 300), Greedy(40, 40), model.Policy("spa", options));
+    Generation* one = generation.get();
+    StepTogether(model.transformer, {&one, 1});
+    return generation->cache_bytes();
+  };
+  // Keys and values of all rows; updates of the answer's, but in the last layer.
+  const size_t kept = 4 * (10 * 64 * (128 + 128) + 9 * 40 * 128);
+  // When each row was last recomputed in each layer, and how sure the decoder was of it.
+  const size_t times = 4 * 64, confidence = 4 * 64;
+  // Queries and attention outputs of the answer's rows, these in 16 bits.
+  EXPECT_EQ(bytes({}), kept + 9 * 40 * 128 * (4 + 2) + 9 * times + confidence);
+  // In the first layer only; proxies in the others.
+  EXPECT_EQ(bytes({"rank=16"}),
+            kept + 40 * 128 * (4 + 2) + 9 * 40 * 16 * 4 + 10 * times + confidence);
 }
 
 }  // namespace

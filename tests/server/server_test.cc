@@ -68,11 +68,14 @@ TEST(Server, OneTableOfRoutes) {
   {
     Server server(TestEngine(), options);
     auto client = Connect(server);
+    // A request is logged after it was answered. On one connection that is before the next one.
+    client.set_keep_alive(true);
     EXPECT_EQ(client.Post("/v1/models", "{}", "application/json")->status, 405);
     EXPECT_EQ(client.Post("/v1/models/mini", "{}", "application/json")->status, 405);
     EXPECT_EQ(client.Get("/tokenize")->get_header_value("Allow"), "POST");
     EXPECT_EQ(client.Get("/v1/models/no such")->status, 404);
     EXPECT_EQ(client.Get("/v1/modelsx")->status, 404);
+    EXPECT_EQ(client.Get("/health")->status, 200);
     EXPECT_EQ(Metric(server, R"(dlm_requests_total{route="/v1/models/*",status="404"})"), 1.0);
     EXPECT_EQ(Metric(server, R"(dlm_requests_total{route="other",status="404"})"), 1.0);
   }
@@ -96,10 +99,16 @@ TEST(Server, SaysInTheLogWhyItRefused) {
     EXPECT_EQ(Ask(server, ChatBody("not True is"))->status, 200);
   }
   ASSERT_EQ(lines.size(), 3u);
-  EXPECT_NE(lines[0].find("block_lenght"), std::string::npos);
-  EXPECT_EQ(lines[0].find("secret"), std::string::npos);
-  EXPECT_LT(lines[1].size(), 600u);
-  EXPECT_FALSE(Json::parse(lines[2]).contains("error"));
+  // Each came on a connection of its own, so the order is open.
+  size_t misspelt = 0, answered = 0;
+  for (const std::string& line : lines) {
+    EXPECT_EQ(line.find("secret"), std::string::npos);
+    EXPECT_LT(line.size(), 600u);
+    if (line.find("block_lenght") != std::string::npos) ++misspelt;
+    if (!Json::parse(line).contains("error")) ++answered;
+  }
+  EXPECT_EQ(misspelt, 1u);
+  EXPECT_EQ(answered, 1u);
 }
 
 TEST(Server, SaysWhatItDidNotDoAsAsked) {

@@ -105,7 +105,7 @@ def plant_distances(model, tok, distances):
 class Data(train.Data):
     weight = WEIGHT
 
-    def next(self, progress, grow):
+    def next(self, progress, grow, model):
         rng, rows = self.rng, ([], [])
         for task in rng.choices(range(len(self.names)), self.weights, k=self.batch):
             name = self.names[task]

@@ -13,6 +13,7 @@ from model import MiniDLM, generate
 from tokenizer import Tokenizer
 
 CANVAS, BLOCK = 64, 16        # holds the longest worked answer of every task
+DEEP_CANVAS = 80              # and of every puzzle
 # SPA-Cache's budget: a quarter of the rows in every layer. So few layers all matter: budgets that fall towards the last
 # layer, as the fit of `spa profile` does, cost web_of_lies 7 of 150 held-out generated problems.
 BUDGET = [1.0, 0.25, 0.25, 0.25]
@@ -28,6 +29,10 @@ QUESTION_FORMS = [
     "Alice, Bob, and Claire *\nOptions:\n(A) *(B) *(C) *",
     "I have * How many * do I have?",
 ]
+
+DEEP_KNOWS = ("puzzles of eight kinds and nothing else: the six of the small model, `Relay:` with 64 clues and `Sudoku:` with four "
+              "boards of 4x4 side by side. Try: not ( True and False ) or False is")
+DEEP_FORMS = QUESTION_FORMS + ["Relay: *", "Sudoku: *"]
 
 NAMES = {
     "llada": {"wte": "model.transformer.wte.weight", "norm": "model.transformer.ln_f.weight",
@@ -96,6 +101,8 @@ def config(model, tok):
 def write(run, out, family):
     """The folder appears under its final name in one move."""
     model, s = load(weights(run))
+    deep = model.c["n_layers"] >= 20
+    canvas = DEEP_CANVAS if deep else CANVAS
     tok = Tokenizer(os.path.join(run, "tokenizer.json"), family)
     part = out.rstrip("/") + ".part"
     shutil.rmtree(part, ignore_errors=True)
@@ -106,9 +113,10 @@ def write(run, out, family):
                       ("tokenizer_config.json", {**tok.family["config"], "add_bos_token": False,
                                                  "tokenizer_class": "PreTrainedTokenizerFast",
                                                  "chat_template": tok.family["template"]}),
-                      ("generation_config.json", {"gen_length": CANVAS, "block_length": BLOCK, "steps": CANVAS,
+                      ("generation_config.json", {"gen_length": canvas, "block_length": BLOCK, "steps": canvas,
                                                   "spa_budget": BUDGET, "single_turn": True,
-                                                  "question_forms": QUESTION_FORMS, "knows": KNOWS})):
+                                                  "question_forms": DEEP_FORMS if deep else QUESTION_FORMS,
+                                                  "knows": DEEP_KNOWS if deep else KNOWS})):
         with open(os.path.join(part, name), "w") as f:
             json.dump(doc, f, indent=1)
             f.write("\n")

@@ -15,8 +15,8 @@ import grow
 import tasks
 from tokenizer import Tokenizer
 
-PAIRS = ("--grow", "0", "--dense", "0.75", "--lr", "0.008", "--adam-lr", "0.002", "--decay", "0.6", "--warm", "20", "--weights",
-         "repeat_words=0")
+TWIN = ("--twin", "0.6", "--grow", "0", "--dense", "0.75", "--lr", "0.008", "--adam-lr", "0.002", "--decay", "0.6", "--warm", "20",
+        "--weights", "repeat_words=0,web_of_lies=1.4,object_counting=2,tracking_shuffled_objects_three_objects=0.4")
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -56,17 +56,17 @@ def main():
     ap.add_argument("--models", default=os.path.join(HERE, "..", "..", "models"), help="where the GGUF files go")
     ap.add_argument("--spa", default=os.path.join(HERE, "..", "..", "build", "release", "spa"))
     ap.add_argument("--steps", type=int, default=6500, help="of the LLaDA model")
-    ap.add_argument("--pair-steps", type=int, default=150, help="more steps for the source of its Dream twin")
+    ap.add_argument("--twin-steps", type=int, default=800, help="more steps for the source of its Dream twin")
     ap.add_argument("--held-out", type=int, default=30, help="generated problems per task to choose by")
     ap.add_argument("--golden", type=int, default=100, help="goldens per task")
     ap.add_argument("--bbh", help="folder of BBH files: goldens on published questions instead of generated ones")
     a = ap.parse_args()
     torch.set_num_threads(1)
-    run = {name: os.path.join(a.work, name) for name in ("llada", "pairs", "dream")}
+    run = {name: os.path.join(a.work, name) for name in ("llada", "source", "dream")}
     train(run["llada"], "--steps", str(a.steps))
     choose(run["llada"], "llada", a.held_out)
-    train(run["pairs"], "--init", os.path.join(run["llada"], "best.pt"), "--pairs", "--steps", str(a.pair_steps), *PAIRS)
-    grow.main(os.path.join(run["pairs"], "snap-1.00.pt"), run["dream"])
+    train(run["source"], "--init", os.path.join(run["llada"], "best.pt"), "--steps", str(a.twin_steps), *TWIN)
+    grow.main(os.path.join(run["source"], "snap-1.00.pt"), run["dream"])
     for family in ("llada", "dream"):
         folder = os.path.join(a.work, "hf", "mini" + family)
         os.makedirs(os.path.dirname(folder), exist_ok=True)

@@ -110,3 +110,7 @@ DEEP = {**tasks.TASKS, **PUZZLES}
 
 def sample(rng, task, size=1.0):
     return (PUZZLES.get(task) or tasks.TASKS[task])(rng, size)
+
+
+if __name__ == "__main__":
+    tasks.print_problems(PUZZLES, sample)

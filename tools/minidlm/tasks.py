@@ -352,13 +352,18 @@ def sample(rng, task, size=1.0):
     return (TASKS.get(task) or EXTRA[task])(rng, size)
 
 
-if __name__ == "__main__":
+def print_problems(names, draw):
+    """The command line of this file and of puzzles.py."""
     ap = argparse.ArgumentParser(description="Prints problems of every task as JSON lines, for `spa eval --task jsonl`.")
     ap.add_argument("--count", type=int, default=3, help="problems per task")
     ap.add_argument("--seed", type=int, default=0)
     a = ap.parse_args()
     r = random.Random(a.seed)
-    for name in TASKS:
+    for name in names:
         for _ in range(a.count):
-            q, worked = sample(r, name)
+            q, worked = draw(r, name)
             print(json.dumps({"task": name, "question": q, "answer": worked.split("Answer: ")[-1].strip()}))
+
+
+if __name__ == "__main__":
+    print_problems(TASKS, sample)

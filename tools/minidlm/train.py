@@ -37,7 +37,8 @@ def options(argv=None):
     ap.add_argument("--grow", type=float, default=0.1, help="share of the training in which problems grow to full size")
     ap.add_argument("--decay", type=float, default=0.4, help="share of the training in which the rates fall to zero")
     ap.add_argument("--dense", type=float, default=0.7, help="share of the batches with every answer token as a target")
-    ap.add_argument("--pairs", action="store_true", help="for the source of a Dream model: its prompt, and two tokens at once")
+    ap.add_argument("--twin", type=float, default=0, metavar="SHARE",
+                    help="for the source of a Dream model: its prompt, and in this share of the batches its decoding")
     ap.add_argument("--weights", default="", help="task=weight,... changes how often a task is drawn")
     ap.add_argument("--save-every", type=float, default=40, help="seconds")
     ap.add_argument("--seed", type=int, default=1)
@@ -45,6 +46,15 @@ def options(argv=None):
     ap.add_argument("--hidden", type=int, default=256, help="FFN units of a deep model")
     ap.add_argument("--warm", type=float, default=50, help="steps in which the rates rise")
     return ap.parse_args(argv)
+
+
+def dream_counts(block):
+    """How many tokens each step of Dream's time grid settles: often none, at the end two."""
+    time, left, counts = torch.linspace(1, 1e-3, block + 1), block, []
+    for step in range(block):
+        counts.append(int(left * (1 - time[step + 1] / time[step])) if step + 1 < block else left)
+        left -= counts[-1]
+    return counts
 
 
 class Data:
@@ -58,10 +68,10 @@ class Data:
             k, v = item.split("=")
             weight[k] = float(v)
         self.names, self.weights = list(weight), list(weight.values())
-        self.pairs = a.pairs
+        self.twin = a.twin
         self.rng = random.Random(seed)
 
-    def next(self, progress, grow_share):
+    def next(self, progress, grow_share, model):
         rng, rows = self.rng, []
         weight = [w * (progress < 0.25 or n in tasks.TASKS) for n, w in zip(self.names, self.weights)]
         for task in rng.choices(range(len(self.names)), weight, k=self.batch):
@@ -69,24 +79,53 @@ class Data:
             if size >= 1 and rng.random() < 0.4:
                 size = rng.uniform(0.25, 0.99)               # short problems never vanish
             q, ans = tasks.sample(rng, self.names[task], size)
-            rows.append((task, grow.twin_prompt(self.tok, q) if self.pairs else self.tok.prompt(q), self.tok.response(ans)))
+            rows.append((task, grow.twin_prompt(self.tok, q) if self.twin else self.tok.prompt(q), self.tok.response(ans)))
         rows.sort(key=lambda r: len(r[1]) + len(r[2]))
         n = len(rows)
         for c in range(self.chunks):
             part = rows[c * n // self.chunks:(c + 1) * n // self.chunks]
-            yield self.dense(part) if rng.random() < self.share else self.make(part, progress)
+            if rng.random() < self.twin:
+                yield from self.decoding(part, model)
+            else:
+                yield self.dense(part) if rng.random() < self.share else self.make(part, progress)
+
+    @torch.no_grad()
+    def decoding(self, rows, model, block=16):
+        """States of Dream's decoding of one block, settled in its order but with the right tokens.
+
+        The time grid settles the last two tokens of a block at once: those the model was least sure of, such as a
+        state and the answer that follows from it. Only here does it learn to know both."""
+        rng, n = self.rng, max(len(p) for _, p, _ in rows) + 64
+        n = max(n, max(len(p) + len(r) for _, p, r in rows))
+        ids = torch.full((len(rows), n), self.tok.pad)
+        hide, inside = torch.zeros(len(rows), n, dtype=torch.bool), torch.zeros(len(rows), n, dtype=torch.bool)
+        for i, (_, p, r) in enumerate(rows):
+            ids[i, :len(p) + len(r)] = torch.tensor(p + r)
+            begin = len(p) + block * rng.randrange((len(r) + block - 1) // block)
+            hide[i, begin:] = True
+            inside[i, begin:begin + block] = True
+        task = torch.tensor([r[0] for r in rows])
+        for count in filter(None, dream_counts(block)):
+            seen = torch.where(hide, self.tok.mask, ids)
+            prob = model(seen, inside).view(len(rows), block, -1).softmax(-1)
+            score = (prob * (prob + 1e-10).log()).sum(-1)
+            score = score.masked_fill(~hide[inside].view(len(rows), block), float("-inf"))
+            pick = torch.zeros(score.shape, dtype=torch.bool).scatter_(1, score.topk(count, -1).indices, True)
+            now = inside.clone()
+            now[inside] = pick.flatten()
+            if count > 1 or rng.random() < 0.2:
+                yield seen, ids, hide & inside, torch.where(now, 1.0, 0.1), task, None, None
+            hide = hide & ~now
 
     def dense(self, rows):
         """Every token of the answer is a target at once, each predicted from the question and the answer before it.
 
         A real decoding step has one such frontier only, so this is an approximation (the question does not see the
         answer, nor the answer what follows), but it has many more targets per computation.
-        A second copy of the answer, all masks, at the same positions: mask i sees what is left of answer i. With pairs a
-        third copy: its mask i sees what is left of answer i-1 and the mask of the second copy there. It learns the second
-        of two tokens that are settled at once, as Dream's time grid does at the end of each block.
+        A second copy of the answer, all masks, at the same positions: mask i sees what is left of answer i.
         """
         m, k = max(len(p) + len(r) for _, p, r in rows), max(len(r) for _, _, r in rows)
-        n = m + (2 if self.pairs else 1) * k
+        n = m + k
         ids = torch.full((len(rows), n), self.tok.pad)
         ids[:, m:] = self.tok.mask
         at = torch.arange(m)
@@ -97,14 +136,10 @@ class Data:
             ids[i, :b] = torch.tensor(p + r)
             pos[i, :m] = at
             see[i, :m, :m] = (at[None] <= at[:, None]) | (at[None] < a)
-            for c, start in enumerate(range(m, n, k)):
-                part = slice(start, start + k)
-                pos[i, part] = a + torch.arange(k)
-                see[i, part, :m] = at[None] < (pos[i, part, None] - c).clamp(min=a)
-                target[i, start:start + len(r)] = torch.tensor(r)
-                hide[i, start:start + len(r)] = True
-            if self.pairs:
-                see[i, m + k + 1:, m:m + k - 1] = torch.eye(k - 1, dtype=torch.bool)
+            pos[i, m:] = a + torch.arange(k)
+            see[i, m:, :m] = at[None] < pos[i, m:, None]
+            target[i, m:m + len(r)] = torch.tensor(r)
+            hide[i, m:m + len(r)] = True
         see |= torch.eye(n, dtype=torch.bool)
         mask = torch.zeros(see.shape).masked_fill_(~see, -1e9)[:, None]
         return ids, target, hide, torch.ones(ids.shape), torch.tensor([r[0] for r in rows]), mask, pos
@@ -146,7 +181,7 @@ class Data:
 def gradients(model, tok, data, progress, a, stat):
     """Adds this worker's gradients to model.grad; stat[task] collects (weighted loss, weight, right)."""
     seen = 0
-    for ids, target, hide, weight, task, mask, pos in data.next(progress, a.grow):
+    for ids, target, hide, weight, task, mask, pos in data.next(progress, a.grow, model):
         logits = model(ids, hide, mask, pos)
         target, w = target[hide], weight[hide]
         ce = F.cross_entropy(logits, target, reduction="none")

@@ -21,9 +21,10 @@ export function FilledPieces(template: string, gaps: string[], whole: string): F
       const filled = gaps[i] ?? '';
       const given = whole.startsWith(text + filled, begin) ? text : text.replace(/ $/, '');
       begin += given.length + filled.length;
+      const word = filled.trimStart(); // only what can be seen is marked
       return [
-        { text: given, is_filled: false },
-        { text: filled, is_filled: true },
+        { text: given + filled.slice(0, filled.length - word.length), is_filled: false },
+        { text: word, is_filled: true },
       ];
     })
     .filter((piece) => piece.text !== '');

@@ -107,7 +107,7 @@ async function GapsAreFilled() {
     await page.getByRole('button', { name: 'Gaps' }).click();
     const template = page.getByLabel('Answer with gaps');
     await template.fill('=> . Answer: True');
-    await page.getByLabel('Question').fill(props.examples[0]);
+    await page.getByLabel('Question', { exact: true }).fill(props.examples[0]);
     assert.ok(await page.getByRole('button', { name: 'Send' }).isDisabled()); // there is no gap yet
     await template.evaluate((field) => field.setSelectionRange(3, 3));
     await page.getByRole('button', { name: 'Insert a gap' }).click();

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Makes the accuracy tables of docs/results.md: `tools/paper.py TABLE -m MODEL` prints one in Markdown.
+
+Every cell is one `spa eval`. Its samples are kept in --work, so an interrupted table goes on where it stopped. All cells
+of a table answer the same questions: differences are paired by question, p is McNemar's exact test (two-sided).
+"""
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BBH = ("boolean_expressions", "dyck_languages", "web_of_lies", "navigate", "tracking_shuffled_objects_three_objects",
+       "object_counting")
+BUDGETS = ("0.05", "0.08", "0.12", "0.16", "0.25")
+MAIN = ("none", "fast-dual", "spa", "spa:rho=0.12,ahead=0", "spa:identifier=changed", "spa:identifier=random", "spa:rho=0.16")
+TABLES = {
+    "main": "default SPA-Cache beside none, fast-dual and two controls, and with smaller budgets",
+    "parallel": "the same with several tokens per step (--threshold 0.9)",
+    "caches": "every cache with its defaults",
+    "identifiers": "what rows are chosen by, for five budgets, with the controls",
+    "ranks": "the rank of the singular proxies with a scarce budget",
+    "budget": "a bell fitted by `spa profile` on other problems against the same rows in every layer",
+}
+
+
+def lost_won(base, other):
+    """Questions only `base` or only `other` answered rightly, and McNemar's exact p."""
+    lost, won = (sum(x and not y for x, y in zip(a, b)) for a, b in ((base, other), (other, base)))
+    n, k = lost + won, min(lost, won)
+    return lost, won, min(1.0, 2 * sum(math.comb(n, i) for i in range(k + 1)) / 2 ** n)
+
+
+def pair(base, other):
+    if base is other:
+        return ""
+    lost, won, p = lost_won(base, other)
+    return f"-{lost} +{won}, p {p:.2g}"
+
+
+class Runner:
+    def __init__(self, a):
+        self.a, self.args = a, []
+        os.makedirs(a.work, exist_ok=True)
+        if a.bbh:
+            self.name = "bbh"
+            self.args = ["--task", "bbh", "--limit", str(a.limit), "--data", *(os.path.join(a.bbh, t + ".json") for t in BBH)]
+        else:
+            self.name = f"{a.problems}-{a.seed}-{a.count}"
+            self.args = ["--task", "jsonl", "--extract", r"Answer: *([^\n]*)", "--data", self.problems(a.seed, a.count)]
+
+    def problems(self, seed, count):
+        path = os.path.join(self.a.work, f"{self.a.problems}-{seed}-{count}.jsonl")
+        if not os.path.exists(path):
+            text = subprocess.run([sys.executable, os.path.join(HERE, "minidlm", self.a.problems + ".py"), "--count", str(count),
+                                   "--seed", str(seed)], check=True, capture_output=True, text=True).stdout
+            with open(path + ".tmp", "w") as f:
+                f.write(text)
+            os.replace(path + ".tmp", path)
+        return path
+
+    def eval(self, cache, *decode):
+        """(right per question, share of the rows computed, rows per token after the first step)"""
+        name, _, options = cache.partition(":")
+        decode += tuple(self.a.decode.split())
+        file = "_".join((os.path.basename(self.a.model), self.name, cache, *decode)).replace("/", "-")
+        command = [self.a.spa, "eval", "-m", self.a.model, *self.args, "--batch", str(self.a.batch), "--cache", name, *decode,
+                   "--samples", os.path.join(self.a.work, file + ".jsonl"), "--json"]
+        for option in filter(None, options.split(",")):
+            command += ["--cache-opt", option]
+        print("+", " ".join(command), file=sys.stderr, flush=True)
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if run.returncode:
+            sys.exit(run.returncode)
+        total = json.loads(run.stdout)["total"]
+        with open(os.path.join(self.a.work, file + ".jsonl")) as f:
+            samples = [s for s in map(json.loads, f) if "correct" in s]
+        samples.sort(key=lambda s: s["id"])
+        return [s["correct"] for s in samples], total["rows_fraction"], total["rows_per_token"]
+
+
+def show(title, header, rows):
+    print(f"\n{title}\n")
+    print("| " + " | ".join(header) + " |")
+    print("|---" * len(header) + "|")
+    for row in rows:
+        print("| " + " | ".join(row) + " |", flush=True)
+
+
+def accuracy(right):
+    share = sum(right) / len(right)
+    return f"{100 * share:.2f}% ± {100 * math.sqrt(share * (1 - share) / (len(right) - 1)):.2f}"
+
+
+def against_baselines(run, title, caches, *decode):
+    cells = {c: run.eval(c, *decode) for c in caches}
+    rows = [(c, accuracy(right), f"{100 * share:.1f}%", f"{per:.2f}", pair(cells["none"][0], right), pair(cells["fast-dual"][0], right))
+            for c, (right, share, per) in cells.items()]
+    show(title, ("cache", "right", "rows", "rows per token", "against none", "against fast-dual"), rows)
+
+
+def identifiers(run, title, names=("attn-output", "singular", "value"), controls=("changed", "random", "age", "local")):
+    rows = []
+    for rho in BUDGETS:
+        cells = {n: run.eval(f"spa:rho={rho},identifier={n}") for n in names + controls}
+        for n, (right, share, _) in cells.items():
+            rows.append((rho, n, accuracy(right), f"{100 * share:.1f}%",
+                         *(pair(right, cells[best][0]) if n != best else "" for best in ("attn-output", "singular"))))
+    show(title, ("rho", "identifier", "right", "rows", "attn-output against it", "singular against it"), rows)
+
+
+def ranks(run, title, rho="0.12"):
+    cells = {f"rank {r}": run.eval(f"spa:rho={rho},identifier=singular,rank={r}") for r in (4, 8, 16, 32, 64)}
+    cells["value (no proxy)"] = run.eval(f"spa:rho={rho},identifier=value")
+    cells["changed"] = run.eval(f"spa:rho={rho},identifier=changed")
+    base = cells["value (no proxy)"][0]
+    show(title + f", rho={rho}", ("identifier", "right", "rows", "against value"),
+         [(n, accuracy(right), f"{100 * share:.1f}%", pair(base, right)) for n, (right, share, _) in cells.items()])
+
+
+def budget(run, title):
+    """The peak of the bell is set so that its mean is the uniform budget; the rows computed say whether that held."""
+    a, rows = run.a, []
+    other = run.problems(a.seed + 1, 10)
+    profile = os.path.join(a.work, os.path.basename(a.model) + ".profile.json")
+    fitted = subprocess.run([a.spa, "profile", "-m", a.model, "--task", "jsonl", "--data", other, "--limit", "0", "--out", profile,
+                             "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    bell = json.loads(fitted)["budget"]
+    for rho in BUDGETS:
+        peak = bell["peak_ratio"] / bell["mean_ratio"] * float(rho)
+        uniform = run.eval(f"spa:rho={rho}")
+        adaptive = run.eval(f"spa:profile={profile},rho-peak={min(1, peak):.4f}")
+        for n, (right, share, _) in (("uniform", uniform), ("fitted bell", adaptive)):
+            rows.append((rho, n, accuracy(right), f"{100 * share:.2f}%", pair(uniform[0], right)))
+    show(title, ("mean", "budget", "right", "rows", "against uniform"), rows)
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                 epilog="tables:\n" + "\n".join(f"  {n:12} {t}" for n, t in TABLES.items()))
+    ap.add_argument("table", choices=TABLES)
+    ap.add_argument("-m", "--model", required=True)
+    ap.add_argument("--spa", default=os.path.join(HERE, "..", "build", "release", "spa"))
+    ap.add_argument("--caches", nargs="+", default=MAIN, help="of main and parallel; none and fast-dual must be among them")
+    ap.add_argument("--bbh", metavar="FOLDER", help="published questions; without it generated ones")
+    ap.add_argument("--limit", type=int, default=150, help="published questions per task")
+    ap.add_argument("--count", type=int, default=334, help="generated problems per task")
+    ap.add_argument("--problems", choices=("tasks", "puzzles"), default="tasks", help="of the small models or of the deep one")
+    ap.add_argument("--decode", default="", metavar="OPTIONS", help='for spa eval, e.g. "--block-length 80"')
+    ap.add_argument("--seed", type=int, default=20261117, help="of the generated problems")
+    ap.add_argument("--batch", type=int, default=8)
+    ap.add_argument("--work", default="paper-work", help="folder of problems and samples")
+    a = ap.parse_args()
+    run = Runner(a)
+    asked = f"{a.limit} published questions" if a.bbh else f"{a.count} generated problems"
+    title = f"{os.path.basename(a.model)}, {asked} of each task" + (", " + a.decode if a.decode else "")
+    if a.table == "main":
+        against_baselines(run, title, a.caches)
+    elif a.table == "parallel":
+        against_baselines(run, title + ", threshold 0.9", a.caches, "--threshold", "0.9")
+    elif a.table == "caches":
+        caches = ("none", "fast-dual", "spa", "fast-prefix", "dllm", "dkv-decode", "dkv-greedy", "d2", "elastic")
+        against_baselines(run, title, caches)
+    else:
+        globals()[a.table](run, title)
+
+
+if __name__ == "__main__":
+    main()
