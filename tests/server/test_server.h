@@ -1,8 +1,10 @@
 // What tests of a running server share.
 #pragma once
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
 #include "server/server.h"
 #include "tests/server/test_engine.h"
@@ -49,6 +51,15 @@ inline double Metric(const Server& server, const std::string& name) {
   const auto result = Connect(server).Get("/metrics");
   const size_t at = result->body.find("\n" + name + " ");
   return at == std::string::npos ? -1.0 : std::stod(result->body.substr(at + name.size() + 2));
+}
+
+// Waits up to a minute for what the server counts after it has answered.
+inline bool Becomes(const Server& server, const std::string& name, double value) {
+  for (int i = 0; i < 2400; ++i) {
+    if (Metric(server, name) == value) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  }
+  return false;
 }
 
 }  // namespace spa
