@@ -29,7 +29,7 @@ const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
       {{"none", "every row, every layer, every step: exact", ""}, MakeNone},
       {{"spa", "SPA-Cache: rows whose singular proxy drifted, a budget per layer",
-        "rho=1 scope=all", SpaOptionTable()},
+        "rho=1 min-drift=0 scope=all", SpaOptionTable()},
        MakeSpa},
       {{"block", "Block diffusion: finished blocks are kept, a step costs its block; exact there",
         "refresh=1", BlockOptionTable()},

@@ -120,15 +120,19 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
     const size_t in_focus = MoveFocusFirst(step, rank);
     if (begins_) count = std::max(count, in_focus);
   }
-  std::vector<uint32_t> places(scope_.size());
-  std::iota(places.begin(), places.end(), 0u);
+  std::vector<uint32_t> places;
+  for (uint32_t place = 0; place < scope_.size(); ++place) {
+    if (Competes(scope_[place], step, similarity[place])) places.push_back(place);
+  }
   // Ties go to the row that has waited longest.
   const auto key = [&](uint32_t place) {
     return std::tuple(rank[place], computed_[layer][scope_[place]], place);
   };
-  std::ranges::nth_element(places, places.begin() + static_cast<ptrdiff_t>(count - 1),
-                           [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
-  places.resize(count);
+  if (count < places.size()) {
+    std::ranges::nth_element(places, places.begin() + static_cast<ptrdiff_t>(count),
+                             [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+    places.resize(count);
+  }
   if (options_.refresh_drift > 0.0) {
     double left = 0.0;
     for (const float s : similarity) left += 1.0 - s;
@@ -136,6 +140,11 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
     drift_left_behind_ += left / static_cast<double>(scope_.size() * options_.ratios.size());
   }
   return scope_.At(places).Union(step.never_computed);
+}
+
+bool SpaPolicy::Competes(uint32_t row, const StepInput& step, float similarity) const {
+  return options_.min_drift == 0.0f || similarity < 1.0f - options_.min_drift ||
+         step.changed.Contains(row);
 }
 
 std::vector<float> SpaPolicy::Ranks(size_t layer, const StepInput& step,

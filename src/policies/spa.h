@@ -53,6 +53,8 @@ class SpaPolicy : public CachePolicy {
                 ThreadPool& pool);
   RowSet Select(size_t layer, const StepInput& step, MatView<const float> now, const KeptRows& kept,
                 ThreadPool& pool);
+  // Whether a row moved enough to be recomputed if the budget allows it.
+  bool Competes(uint32_t row, const StepInput& step, float similarity) const;
   // The rank of each row in scope: lowest is recomputed first, at most 1.
   std::vector<float> Ranks(size_t layer, const StepInput& step,
                            std::span<const float> similarity) const;

@@ -19,6 +19,7 @@ struct Preset {
   Identifier identifier;
   Scope scope;
   FirstLayer first_layer;
+  double min_drift;
   bool overwrite_proxy, full_kv;
   size_t ahead;
   bool focus, per_token;
@@ -32,6 +33,7 @@ constexpr Preset kPresets[] = {
         .identifier = Identifier::kAttnOutput,
         .scope = Scope::kReach,
         .first_layer = FirstLayer::kAttention,
+        .min_drift = 0.01,
         .overwrite_proxy = false,
         .full_kv = false,
         .ahead = 8,
@@ -48,6 +50,7 @@ constexpr Preset kPresets[] = {
         .identifier = Identifier::kSingular,
         .scope = Scope::kAll,
         .first_layer = FirstLayer::kProxy,
+        .min_drift = 0.0,
         .overwrite_proxy = false,
         .full_kv = false,
         .ahead = 0,
@@ -64,6 +67,7 @@ constexpr Preset kPresets[] = {
         .identifier = Identifier::kSingular,
         .scope = Scope::kGen,
         .first_layer = FirstLayer::kDense,
+        .min_drift = 0.0,
         .overwrite_proxy = true,
         .full_kv = true,
         .ahead = 0,
@@ -135,6 +139,9 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   if (o.rank > MaxProxyRank(config)) {
     throw Error("the spa option rank={} is beyond the model's {}", o.rank, MaxProxyRank(config));
   }
+  // The preset's is a drift of attention outputs; other identifiers move on scales of their own.
+  const bool by_preset = o.identifier == preset.identifier;
+  o.min_drift = static_cast<float>(reader.Number("min-drift", by_preset ? preset.min_drift : 0.0));
   o.form = reader.Choice("form", 0) == 0 ? Reuse::kUpdate : Reuse::kOutput;
   o.scope = static_cast<Scope>(reader.Choice("scope", Index(preset.scope)));
   o.first_layer = static_cast<FirstLayer>(reader.Choice("first-layer", Index(preset.first_layer)));
@@ -185,6 +192,9 @@ std::vector<OptionInfo> SpaOptionTable() {
       OptionInfo::Count("rank", 1, 1 << 16, "by model",
                         "Rank of the singular proxy; chooses that identifier"),
       OptionInfo::Number("rho", kLeast, 1, "the bell", "The same budget in every layer"),
+      OptionInfo::Number("min-drift", 0, 2, "by preset",
+                         "Rows that moved less (1 - cosine) are not recomputed, so the budget is a "
+                         "limit; 0: all compete"),
       OptionInfo::Number("rho-peak", kLeast, 1, "by model", "Budget of the peak layer"),
       OptionInfo::Number("rho-first", kLeast, 1, "by model", "Budget of the first layer"),
       OptionInfo::Number("rho-last", kLeast, 1, "by model", "Budget of the last layer"),

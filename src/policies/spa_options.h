@@ -44,6 +44,7 @@ struct SpaOptions {
   Identifier identifier = Identifier::kSingular;
   size_t rank = 0;              // kSingular
   std::vector<double> ratios;   // budget per layer
+  float min_drift = 0.0f;       // rows that moved less (1 - cosine) do not compete; 0: all do
   Reuse form = Reuse::kUpdate;  // or kOutput, Algorithm 1 read literally
   Scope scope = Scope::kReach;
   FirstLayer first_layer = FirstLayer::kAttention;

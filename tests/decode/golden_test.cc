@@ -128,7 +128,9 @@ TEST(Golden, GuidanceWithAFullBudgetIsGuidanceWithoutACache) {
   DecodeOptions options = Greedy(32, 8);
   options.cfg_scale = 1.0;
   const auto plain = model.Generate(prompt, options, model.Policy("none"));
-  EXPECT_EQ(model.Generate(prompt, options, model.Policy("spa", {"rho=1", "scope=all"})), plain);
+  EXPECT_EQ(
+      model.Generate(prompt, options, model.Policy("spa", {"rho=1", "min-drift=0", "scope=all"})),
+      plain);
 }
 
 }  // namespace

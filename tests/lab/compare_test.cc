@@ -38,7 +38,7 @@ TEST(CompareCaches, VanillaAgreesWithItselfAndAllCachesGetARow) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
   Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
   CompareOptions options;
-  options.entries = Entries(ParseCacheList("spa:rho=1:scope=all,spa"));
+  options.entries = Entries(ParseCacheList("spa:rho=1:min-drift=0:scope=all,spa"));
   CompareRule plain{.label = "plain", .decode = engine.DefaultDecodeOptions()};
   plain.decode.gen_length = plain.decode.steps = 32;
   CompareRule parallel = plain;

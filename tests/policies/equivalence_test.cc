@@ -101,7 +101,8 @@ TEST(Equivalence, SpaWithAFullBudgetRecomputesItsScopeBitForBit) {
     const auto exact_halves = LogitsOfSteps(
         model, [&] { return std::make_unique<WholeScope>(scope); }, 8, KvType::kF16);
     // Halves distinguish a query that was kept from one that was not.
-    const auto halves = LogitsOfSteps(model, model.Policy("spa", {name, "rho=1"}), 8, KvType::kF16);
+    const auto halves =
+        LogitsOfSteps(model, model.Policy("spa", {name, "rho=1", "min-drift=0"}), 8, KvType::kF16);
     EXPECT_EQ(std::memcmp(halves.data(), exact_halves.data(), halves.size() * sizeof(float)), 0)
         << name;
     for (const char* variant :
@@ -110,7 +111,8 @@ TEST(Equivalence, SpaWithAFullBudgetRecomputesItsScopeBitForBit) {
           "identifier=random", "identifier=age", "identifier=local", "identifier=changed",
           "first-layer=proxy", "first-layer=dense", "focus=off"}) {
       auto options = Words(variant);
-      for (const char* more : {name, "rho=1", "refresh-prompt=0"}) options.emplace_back(more);
+      for (const char* more : {name, "rho=1", "min-drift=0", "refresh-prompt=0"})
+        options.emplace_back(more);
       const auto logits = LogitsOfSteps(model, model.Policy("spa", options), 8);
       EXPECT_EQ(std::memcmp(logits.data(), exact.data(), exact.size() * sizeof(float)), 0)
           << name << " " << variant;

@@ -245,8 +245,8 @@ TEST(SpaPolicy, RowsPerLayerFollowTheBudgetAndRefreshesAreOnTime) {
   for (const std::string first_layer : {"attention", "dense", "proxy"}) {
     const auto generation =
         model.Start(prompt, Greedy(40, 40),
-                    model.Policy("spa", {"rho=0.25", "refresh-prompt=6", "refresh-gen=3",
-                                         "first-layer=" + first_layer}));
+                    model.Policy("spa", {"rho=0.25", "min-drift=0", "refresh-prompt=6",
+                                         "refresh-gen=3", "first-layer=" + first_layer}));
     generation->state().trace = true;
     Generation* one = generation.get();
     for (size_t step = 0; step < 14; ++step) {
@@ -343,7 +343,8 @@ TEST(SpaPolicy, RowsThatDidNotMoveNeedNoProjection) {
 TEST(SpaPolicy, TheSurestRowsGoFirst) {
   TestModel model(kModel);
   const std::vector<TokenId> prompt(20, 300);
-  const auto generation = model.Start(prompt, Greedy(40, 40), model.Policy("spa", {"rho=0.1"}));
+  const auto generation =
+      model.Start(prompt, Greedy(40, 40), model.Policy("spa", {"rho=0.1", "min-drift=0"}));
   generation->state().trace = true;
   Generation* one = generation.get();
   size_t in_surest_half = 0, chosen = 0;
@@ -377,7 +378,8 @@ TEST(SpaPolicy, BlocksAheadWaitUntilABlockBegins) {
   for (const bool ahead : {false, true}) {
     const auto generation = model.Start(
         prompt, Greedy(40, 8),
-        model.Policy("spa", {"rho=0.1", "refresh-prompt=0", ahead ? "ahead=8" : "ahead=0"}));
+        model.Policy(
+            "spa", {"rho=0.1", "min-drift=0", "refresh-prompt=0", ahead ? "ahead=8" : "ahead=0"}));
     generation->state().trace = true;
     Generation* one = generation.get();
     for (size_t step = 0; step < 24; ++step) {
@@ -407,9 +409,9 @@ TEST(SpaPolicy, RowsThatAreReadAndRowsJustSettledGoFirst) {
   const std::vector<TokenId> prompt(20, 300);
   size_t outside[2] = {};
   for (const bool focus : {false, true}) {
-    const auto generation = model.Start(
-        prompt, Greedy(40, 40),
-        model.Policy("spa", {"rho=0.1", "scope=all", focus ? "focus=on" : "focus=off"}));
+    const auto generation = model.Start(prompt, Greedy(40, 40),
+                                        model.Policy("spa", {"rho=0.1", "min-drift=0", "scope=all",
+                                                             focus ? "focus=on" : "focus=off"}));
     generation->state().trace = true;
     Generation* one = generation.get();
     for (size_t step = 0; step < 20; ++step) {
@@ -426,6 +428,29 @@ TEST(SpaPolicy, RowsThatAreReadAndRowsJustSettledGoFirst) {
   }
   EXPECT_GT(outside[0], 0u);
   EXPECT_EQ(outside[1], 0u);
+}
+
+TEST(SpaPolicy, RowsThatHardlyMovedKeepWhatTheyHave) {
+  TestModel model(kModel);
+  const std::vector<TokenId> prompt(20, 300);
+  const auto rows_of_steps = [&](const char* min_drift) {
+    const auto generation =
+        model.Start(prompt, Greedy(40, 40), model.Policy("spa", {"rho=0.25", min_drift}));
+    generation->state().trace = true;
+    Generation* one = generation.get();
+    size_t rows = 0;
+    for (size_t step = 0; step < 12; ++step) {
+      StepTogether(model.transformer, {&one, 1});
+      if (step > 0) rows += generation->state().traced_rows[1].size();
+    }
+    return rows;
+  };
+  EXPECT_EQ(rows_of_steps("min-drift=0"), 11 * 10u);
+  const size_t some = rows_of_steps("min-drift=0.01");
+  EXPECT_LT(some, 11 * 10u);
+  EXPECT_GT(some, 11u);
+  // No cosine is below -1: only the row whose token is new is left.
+  EXPECT_EQ(rows_of_steps("min-drift=2"), 11u);
 }
 
 TEST(SpaPolicy, TheBudgetGrowsWithTheTokensAStepSettles) {
