@@ -15,9 +15,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BBH = ("boolean_expressions", "dyck_languages", "web_of_lies", "navigate", "tracking_shuffled_objects_three_objects",
        "object_counting")
 BUDGETS = ("0.05", "0.08", "0.12", "0.16", "0.25")
-MAIN = ("none", "fast-dual", "spa", "spa:rho=0.12,ahead=0", "spa:identifier=changed", "spa:identifier=random", "spa:rho=0.16")
+MAIN = ("none", "fast-dual", "spa", "spa:min-drift=0.02", "spa:identifier=changed,rho=0.12", "spa:identifier=random,rho=0.12")
 TABLES = {
-    "main": "default SPA-Cache beside none, fast-dual and two controls, and with smaller budgets",
+    "main": "default SPA-Cache, and with half of fast-dual's rows, beside none, fast-dual and two controls",
     "parallel": "the same with several tokens per step (--threshold 0.9)",
     "caches": "every cache with its defaults",
     "identifiers": "what rows are chosen by, for five budgets, with the controls",
@@ -104,7 +104,7 @@ def against_baselines(run, title, caches, *decode):
 def identifiers(run, title, names=("attn-output", "singular", "value"), controls=("changed", "random", "age", "local")):
     rows = []
     for rho in BUDGETS:
-        cells = {n: run.eval(f"spa:rho={rho},identifier={n}") for n in names + controls}
+        cells = {n: run.eval(f"spa:rho={rho},identifier={n},min-drift=0") for n in names + controls}
         for n, (right, share, _) in cells.items():
             rows.append((rho, n, accuracy(right), f"{100 * share:.1f}%",
                          *(pair(right, cells[best][0]) if n != best else "" for best in ("attn-output", "singular"))))
@@ -130,8 +130,8 @@ def budget(run, title):
     bell = json.loads(fitted)["budget"]
     for rho in BUDGETS:
         peak = bell["peak_ratio"] / bell["mean_ratio"] * float(rho)
-        uniform = run.eval(f"spa:rho={rho}")
-        adaptive = run.eval(f"spa:profile={profile},rho-peak={min(1, peak):.4f}")
+        uniform = run.eval(f"spa:rho={rho},min-drift=0")
+        adaptive = run.eval(f"spa:profile={profile},rho-peak={min(1, peak):.4f},min-drift=0")
         for n, (right, share, _) in (("uniform", uniform), ("fitted bell", adaptive)):
             rows.append((rho, n, accuracy(right), f"{100 * share:.2f}%", pair(uniform[0], right)))
     show(title, ("mean", "budget", "right", "rows", "against uniform"), rows)
