@@ -267,7 +267,6 @@ def test_errors_are_one_clear_line(model, call, words):
 
 def test_evaluate(model, program, tmp_path):
     import json
-import re
 
     data = tmp_path / "puzzles.jsonl"
     data.write_text(
