@@ -18,7 +18,8 @@ def _pieces(model: Model, ids: np.ndarray) -> list[str]:
     """The text of each token, for pictures."""
     if not model._model.has_tokenizer:
         return [str(i) for i in ids.tolist()]
-    return [model.detokenize([i]) for i in ids.tolist()]
+    ends = set(model.stop_ids)
+    return ["∎" if i in ends else model.detokenize([i]) for i in ids.tolist()]
 
 
 @dataclass(repr=False)
@@ -44,7 +45,11 @@ class Frame:
         return f"<spa.Frame step {self.step}: {self.settled.sum()} of {len(self.ids)} settled, rows {rows}>"
 
     def _repr_html_(self) -> str:
-        return _html.canvas(_pieces(self._model, self.ids), np.where(self.settled, 1.0, np.nan))
+        notes = ["" if np.isnan(sure) else f"probability {sure:.2f}" for sure in self.confidence]
+        shares = np.where(self.settled, 0.3, np.nan)
+        return _html.canvas(_pieces(self._model, self.ids), shares, notes) + _html.caption(
+            f"step {self.step}: {self.settled.sum()} of {len(self.ids)} settled"
+        )
 
 
 @dataclass(repr=False)
@@ -92,8 +97,13 @@ class Result:
 
     def _repr_html_(self) -> str:
         at = np.where(self.settled_at > 0, self.settled_at / max(self.steps, 1), np.nan)
+        notes = [
+            f"step {step}, probability {sure:.2f}" if step else "open"
+            for step, sure in zip(self.settled_at, self.confidence)
+        ]
         return (
-            _html.canvas(_pieces(self._model, self.ids), at)
+            _html.canvas(_pieces(self._model, self.ids), at, notes)
+            + _html.caption("the darker, the later settled; ∎ ends the answer")
             + _html.heat_map(self.rows)
             + _html.caption(self._summary())
         )

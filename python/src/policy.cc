@@ -42,15 +42,46 @@ class Loans {
   std::vector<nb::object> lent_;
 };
 
+bool IsRange(const RowSet& rows) {
+  return !rows.empty() && rows[rows.size() - 1] - rows[0] + 1 == rows.size();
+}
+
+// SPA-Cache's singular proxies. Lives as long as its policy: fresh megabytes in every layer would
+// cost more than the product.
+class ProxyMaker {
+ public:
+  explicit ProxyMaker(std::shared_ptr<const SpaModel> model) : model_(std::move(model)) {}
+
+  double budget(size_t layer) const { return model_->options.ratios[layer]; }
+  // [rows, rank], until the next call.
+  MatView<const float> Make(const LayerView& view, const RowSet& rows) {
+    const PackedMatrix& projection = model_->projections[view.layer];
+    proxies_.Resize(rows.size(), projection.rows());
+    if (IsRange(rows)) {
+      input_.Set(view.x.Rows(rows[0], rows.size()));
+    } else {
+      gathered_.Resize(rows.size(), view.x.cols);
+      GatherRows(view.x, rows, gathered_.View(), *view.pool);
+      input_.Set(gathered_.View());
+    }
+    MatMul(input_, projection, proxies_.View(), *view.pool);
+    return proxies_.View();
+  }
+
+ private:
+  std::shared_ptr<const SpaModel> model_;
+  Mat<float> proxies_;   // [rows, rank]
+  Mat<float> gathered_;  // [rows, model_dim], when the rows are not consecutive
+  Activations input_;
+};
+
 // What a call shows: `engine` is null once the call is over.
 template <typename T>
 struct Shown {
   T* engine = nullptr;
   nb::object step = {};  // the Python object of the step
   Loans loans = {}, projected = {};
-  const SpaModel* proxies = nullptr;
-  Mat<float> proxied = {}, gathered = {};
-  Activations input = {};
+  ProxyMaker* proxies = nullptr;
 
   T& Get() const {
     if (engine == nullptr) throw Error("this can be looked at only while the cache is called");
@@ -66,7 +97,7 @@ using ShownAttention = Shown<const AttentionView>;
 template <typename T>
 class Showing {
  public:
-  Showing(T& engine, nb::object step, const SpaModel* proxies = nullptr)
+  Showing(T& engine, nb::object step, ProxyMaker* proxies = nullptr)
       : shown_(new Shown<T>{.engine = &engine, .step = std::move(step), .proxies = proxies}),
         object_(nb::cast(shown_, nb::rv_policy::take_ownership)) {}
   ~Showing() { shown_->engine = nullptr; }
@@ -93,7 +124,8 @@ struct Plan {
 class PythonPolicy : public CachePolicy {
  public:
   PythonPolicy(nb::object policy, std::shared_ptr<const SpaModel> proxies)
-      : policy_(std::move(policy)), proxies_(std::move(proxies)) {
+      : policy_(std::move(policy)) {
+    if (proxies != nullptr) proxies_.emplace(std::move(proxies));
     const auto reuse = nb::cast<std::string>(policy_.attr("reuse"));
     if (reuse == "update") {
       keeps_.reuse = Reuse::kUpdate;
@@ -126,7 +158,7 @@ class PythonPolicy : public CachePolicy {
 
   LayerPlan PlanLayer(LayerView& view) override {
     const nb::gil_scoped_acquire gil;
-    Showing<LayerView> layer(view, step_->object(), proxies_.get());
+    Showing<LayerView> layer(view, step_->object(), proxies_ ? &*proxies_ : nullptr);
     nb::object answer = policy_.attr("plan_layer")(layer.object());
     layer.End();
     const RowSet& there = keeps_.inputs ? view.step->visible : *view.live;
@@ -145,9 +177,7 @@ class PythonPolicy : public CachePolicy {
     if (!given.queries.is_none()) {
       plan.q_rows = read(given.queries);
       if (!plan.out_rows.Includes(*plan.q_rows) || view.layer >= keeps_.query_layers ||
-          (!plan.out_rows.empty() &&
-           plan.out_rows[plan.out_rows.size() - 1] - plan.out_rows[0] + 1 !=
-               plan.out_rows.size())) {
+          (!plan.out_rows.empty() && !IsRange(plan.out_rows))) {
         throw Error(
             "plan_layer: queries are for some of the rows, where rows are consecutive, in the "
             "first query_layers layers");
@@ -177,7 +207,7 @@ class PythonPolicy : public CachePolicy {
 
  private:
   nb::object policy_;
-  std::shared_ptr<const SpaModel> proxies_;
+  std::optional<ProxyMaker> proxies_;
   Keeps keeps_;
   std::optional<Showing<const StepInput>> step_;
 };
@@ -192,36 +222,27 @@ std::optional<CacheSpec> ProxySpec(const nb::object& policy) {
   return spec;
 }
 
-nb::object Proxies(ShownLayer& shown, nb::handle given) {
+// `project` computes, without the GIL, a matrix that its next call overwrites.
+template <typename Project>
+nb::object Projected(ShownLayer& shown, nb::handle given, const char* who, const Project& project) {
   LayerView& view = shown.Get();
-  if (shown.proxies == nullptr) {
-    throw Error("this cache has no proxies: set proxies = \"spa\" in its class");
-  }
-  const RowSet rows = ReadRows(given, *view.live, view.step->num_rows(), "layer.proxies");
-  const PackedMatrix& projection = shown.proxies->projections[view.layer];
+  const RowSet rows = ReadRows(given, *view.live, view.step->num_rows(), who);
   shown.projected.TakeBack();
-  {
-    const nb::gil_scoped_release release;
-    shown.gathered.Resize(rows.size(), view.x.cols);
-    GatherRows(view.x, rows, shown.gathered.View(), *view.pool);
-    shown.proxied.Resize(rows.size(), projection.rows());
-    shown.input.Set(shown.gathered.View());
-    MatMul(shown.input, projection, shown.proxied.View(), *view.pool, nullptr);
-  }
-  return shown.projected.Lend(shown.proxied.View());
-}
-
-nb::object Projected(ShownLayer& shown, nb::handle given,
-                     MatView<const float> (LayerView::*project)(const RowSet&)) {
-  LayerView& view = shown.Get();
-  const RowSet rows = ReadRows(given, *view.live, view.step->num_rows(), "layer");
-  shown.projected.TakeBack();  // overwritten now
   MatView<const float> matrix;
   {
     const nb::gil_scoped_release release;
-    matrix = (view.*project)(rows);
+    matrix = project(view, rows);
   }
   return shown.projected.Lend(matrix);
+}
+
+nb::object Proxies(ShownLayer& shown, nb::handle given) {
+  if (shown.proxies == nullptr) {
+    throw Error("this cache has no proxies: set proxies = \"spa\" in its class");
+  }
+  return Projected(shown, given, "layer.proxies", [&](LayerView& view, const RowSet& rows) {
+    return shown.proxies->Make(view, rows);
+  });
 }
 
 nb::object LendIfThere(ShownAttention& shown, MatView<const float> matrix) {
@@ -358,14 +379,22 @@ void BindPolicy(nb::module_& module) {
           "budget",
           [](const ShownLayer& s) -> std::optional<double> {
             if (s.proxies == nullptr) return {};
-            return s.proxies->options.ratios[s.Get().layer];
+            return s.proxies->budget(s.Get().layer);
           },
           "share of the rows that SPA-Cache recomputes here; None without proxies")
       .def(
-          "normed", [](ShownLayer& s, nb::handle r) { return Projected(s, r, &LayerView::Normed); },
+          "normed",
+          [](ShownLayer& s, nb::handle given) {
+            return Projected(s, given, "layer.normed",
+                             [](LayerView& v, const RowSet& r) { return v.Normed(r); });
+          },
           "rows"_a, "[rows, width], a view: their normed inputs")
       .def(
-          "values", [](ShownLayer& s, nb::handle r) { return Projected(s, r, &LayerView::Values); },
+          "values",
+          [](ShownLayer& s, nb::handle given) {
+            return Projected(s, given, "layer.values",
+                             [](LayerView& v, const RowSet& r) { return v.Values(r); });
+          },
           "rows"_a, "[rows, value width], a view: their value projections")
       .def("proxies", Proxies, "rows"_a, "[rows, rank], a view: their singular proxies");
 

@@ -1,6 +1,7 @@
 """spa.Model does what the program does."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -300,7 +301,12 @@ def test_results_show_themselves(model):
     assert result.text[:20] in repr(result) and "rows computed" in repr(result)
     assert str(result) == result.text
     page = result._repr_html_()
-    assert page.count("<rect") == result.rows.size and page.count("<span") == len(result.ids)
+    assert page.count("<span") == len(result.ids) and "∎" in page
+    # Equal neighbours share a rectangle; together with the five of the scale they are all cells.
+    cells = re.findall(r'<rect [^>]*width="([0-9.]+)" height="([0-9.]+)"', page)
+    area = sum(float(width) * float(height) for width, height in cells[:-5])
+    assert area == pytest.approx(result.rows.size * 12 * 12)
+    assert f"{result.rows.max()} rows" in page and "steps" in page
     frame = next(model.steps(QUESTIONS[0]))
     assert "settled" in repr(frame) and "<span" in frame._repr_html_()
     assert "minillada" in repr(model)
