@@ -172,7 +172,7 @@ class Chat {
     }
     engine_.transformer().set_on_layer({});
     watch.Finish();
-    const std::string text = AnswerText(engine_, generation->decoder());
+    std::string text = AnswerText(engine_, generation->decoder());
     PrintLine(text);
     if (reader_.interactive()) {
       const GenerationStats stats = generation->Stats();
@@ -196,7 +196,7 @@ class Chat {
 
   std::string Undo() {
     if (turns_.size() < 2) throw Error("there is nothing to take back");
-    const std::string question = turns_[turns_.size() - 2].content;
+    std::string question = std::move(turns_[turns_.size() - 2].content);
     turns_.resize(turns_.size() - 2);
     return question;
   }

@@ -39,6 +39,7 @@ std::vector<std::vector<TokenId>> Prompts(const Flags& flags, const Engine& engi
   }
   if (questions.empty()) questions = BuiltInQuestions();
   std::vector<std::vector<TokenId>> prompts;
+  prompts.reserve(questions.size());
   for (const Question& question : questions) {
     prompts.push_back(AskIds(engine, {}, question.text, false));
   }

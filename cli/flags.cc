@@ -20,6 +20,7 @@ const std::map<std::string, KvType> kKvTypes = {
 template <typename T>
 std::vector<std::string> Keys(const std::map<std::string, T>& map) {
   std::vector<std::string> keys;
+  keys.reserve(map.size());
   for (const auto& [key, value] : map) keys.push_back(key);
   return keys;
 }

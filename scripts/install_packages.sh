@@ -26,6 +26,7 @@ table='
   test   curl          curl                 curl                curl           curl
   format clang-format  clang-format-14      clang-tools-extra   clang          clang-format
   lint   clang-tidy    clang-tidy-14        clang-tools-extra   clang          llvm
+  lint   clang++-14    clang-14             clang               clang          llvm
   fuzz   clang++       clang                clang               clang          llvm
   fuzz   libFuzzer     libclang-rt-14-dev   compiler-rt         compiler-rt    llvm
   web    node          nodejs               nodejs              nodejs         node

@@ -547,7 +547,7 @@ void Decoder::InsertMasks() {
   }
   if (!least) return;
   const auto move = [&](auto& values, const auto& value) {
-    const auto from = values.begin() + static_cast<ptrdiff_t>(positions_[*least] + 1);
+    const auto from = values.begin() + static_cast<ptrdiff_t>(positions_[*least]) + 1;
     const auto end = values.begin() + static_cast<ptrdiff_t>(canvas_end_);
     std::move_backward(from, end, end + static_cast<ptrdiff_t>(count));
     std::fill_n(from, count, value);

@@ -559,6 +559,7 @@ struct SuperBlocks {
   }
 };
 
+<<<<<<< HEAD
 // Form::Add of any num_rows <= kRows.
 template <class Form, size_t kRows = kRowsAtATime>
 HWY_INLINE void AddRows(size_t num_rows, const RowGroups& a, const WeightBlock& w,
@@ -569,12 +570,19 @@ HWY_INLINE void AddRows(size_t num_rows, const RowGroups& a, const WeightBlock& 
     }
   }
   Form::template Add<kRows>(a, w, num_groups, next, acc);
+=======
+// The thread's own. On the heap: thread-local storage costs every thread of the program its size.
+WeightBlock& OwnBlock() {
+  thread_local Mat<WeightBlock> block;
+  block.Resize(1, 1);
+  return *block.data();
+>>>>>>> m-check
 }
 
 template <bool kNibbles, class Form>
 void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels& w,
                      const float* bias, const MatMulPart& part, MatView<float> y) {
-  thread_local WeightBlock block;
+  WeightBlock& block = OwnBlock();
   PartSums sums(part);
   const size_t blocks_per_panel = (x.num_groups + kBlockGroups - 1) / kBlockGroups;
   const size_t num_blocks = blocks_per_panel * part.num_panels;

@@ -66,7 +66,7 @@ void QuantizeGroup(const float* HWY_RESTRICT x, size_t scale_span, float largest
   const auto low_half = hn::Set(di, 0xffff);
   auto both = hn::BitCast(d16, hn::Or(hn::And(first, low_half), hn::ShiftLeft<16>(last)));
   both = hn::Add(both, hn::BitCast(d16, hn::Shuffle2301(hn::BitCast(di, both))));
-  HWY_ALIGN int16_t pairs[2 * hn::MaxLanes(DF())];
+  HWY_ALIGN int16_t pairs[16];  // enough for 8 lanes
   hn::Store(both, d16, pairs);
   int p00 = pairs[0], p01 = pairs[1], p10 = pairs[4], p11 = pairs[5];
   if (lanes == 8) p00 += pairs[8], p01 += pairs[9], p10 += pairs[12], p11 += pairs[13];

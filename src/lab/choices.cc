@@ -15,7 +15,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostChoices = 64;
-constexpr const char* kAnswerMark = "Answer:";
 
 std::string TextOf(const Json& value, const std::string& where) {
   if (value.is_string()) return value.get<std::string>();
@@ -234,7 +233,7 @@ std::vector<LikelihoodRequest> ChoiceRequests(const Engine& engine,
       continue;
     }
     // The answer begins with the mark; the chat template ends before it.
-    LikelihoodRequest request = EncodeContinuation(engine, kAnswerMark, " " + choice);
+    LikelihoodRequest request = EncodeContinuation(engine, std::string(kAnswerMark), " " + choice);
     const std::vector<TokenId> chat = engine.Encode({.messages = messages, .text = {}});
     request.prompt.insert(request.prompt.begin(), chat.begin(), chat.end());
     requests.push_back(std::move(request));

@@ -11,6 +11,8 @@
 namespace spa {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 CacheSpec With(CacheSpec spec, const std::string& key, const std::string& value) {
   spec.options[key] = value;
   return spec;
@@ -205,7 +207,6 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
 
 std::string CompareReport(std::span<const CompareRow> rows, const std::string& model,
                           size_t num_questions) {
-  using Json = nlohmann::ordered_json;
   const auto name = [](const CompareRow& row) {
     return row.group.empty() ? row.cache : row.group + ": " + row.cache;
   };

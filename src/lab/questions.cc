@@ -13,7 +13,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSpaces = " \t\r\n\f\v";
-constexpr std::string_view kAnswerMark = "Answer:";
 
 std::string Trim(std::string_view text) {
   const size_t begin = text.find_first_not_of(kSpaces);

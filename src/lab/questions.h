@@ -14,6 +14,9 @@
 
 namespace spa {
 
+// What comes before an answer, in BIG-Bench-Hard's format and in our own prompts.
+inline constexpr std::string_view kAnswerMark = "Answer:";
+
 enum class TaskKind {
   kBbh,    // {"examples": [{"input", "target"}]}; the answer follows the last "Answer:"
   kGsm8k,  // JSON lines; the answer is the last number, the expected one follows "####"

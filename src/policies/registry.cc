@@ -28,7 +28,7 @@ PolicyFactory MakeNone(OptionReader&, const PolicyContext&) {
 const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
       {{"none", "every row, every layer, every step: exact", ""}, MakeNone},
-      {{"spa", "SPA-Cache: rows whose singular proxy drifted, a budget per layer",
+      {{"spa", "SPA-Cache: the rows that drifted most, a budget per layer",
         "rho=1 min-drift=0 scope=all", SpaOptionTable()},
        MakeSpa},
       {{"block", "Block diffusion: finished blocks are kept, a step costs its block; exact there",

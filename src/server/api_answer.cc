@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -54,7 +55,7 @@ OrderedJson Runs(const RowSet& rows) {
 
 // The text of a token; its bytes if they are not whole characters, as OpenAI writes them.
 std::string TokenText(const Tokenizer& tokenizer, TokenId id) {
-  const std::string bytes(tokenizer.TokenBytes(id));
+  std::string bytes(tokenizer.TokenBytes(id));
   const OrderedJson json = bytes;
   try {
     json.dump();
@@ -162,7 +163,7 @@ std::string ApiAnswer::Whole(const std::vector<Choice>& choices) const {
           choice.end.scores.size() == prompts_[choice.end.choice].size()) {
         text += tokenizer_.TokenBytes(choice.end.scores.back().best);
       }
-      if (echoes()) text = TextOf(tokenizer_, prompts_[choice.end.choice]) + text;
+      if (echoes()) text.insert(0, TextOf(tokenizer_, prompts_[choice.end.choice]));
       item["text"] = std::move(text);
     }
     item["logprobs"] = Logprobs(choice);
@@ -255,8 +256,8 @@ std::string ApiAnswer::Last(const Event& end) const {
 }
 
 std::string ApiAnswer::Usage(const std::vector<Event>& ends) const {
-  std::vector<const Event*> list;
-  for (const Event& end : ends) list.push_back(&end);
+  std::vector<const Event*> list(ends.size());
+  std::ranges::transform(ends, list.begin(), [](const Event& end) { return &end; });
   OrderedJson chunk = Chunk(0, "", false);
   chunk["choices"] = OrderedJson::array();
   chunk["usage"] = UsageOf(list);

@@ -62,7 +62,7 @@ Scheduler::~Scheduler() {
 }
 
 Scheduler::Admission Scheduler::Submit(std::vector<GenerationTask> tasks,
-                                       std::shared_ptr<Mailbox> mailbox) {
+                                       const std::shared_ptr<Mailbox>& mailbox) {
   {
     const std::lock_guard lock(mutex_);
     if (draining_) return Admission::kDraining;

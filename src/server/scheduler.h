@@ -65,7 +65,7 @@ class Scheduler {
 
   enum class Admission { kAccepted, kQueueFull, kDraining };
   // All tasks of a request or none. Events of tasks[i] carry choice i.
-  Admission Submit(std::vector<GenerationTask> tasks, std::shared_ptr<Mailbox> mailbox);
+  Admission Submit(std::vector<GenerationTask> tasks, const std::shared_ptr<Mailbox>& mailbox);
 
   // Takes nothing new, lets what is there finish for at most `grace`, ends the rest with kShutdown.
   void Drain(std::chrono::milliseconds grace);

@@ -179,8 +179,8 @@ void Server::SetHandlers() {
   listener_.set_error_handler([this](const Request& http, Response& out) {
     if (out.body.empty()) routes_.SendUnrouted(http, out);
   });
-  listener_.set_exception_handler([](const Request&, Response& out, std::exception_ptr) {
-    SendError(out, ApiError(500, "server_error", "the server made a mistake"));
+  listener_.set_exception_handler([](const Request&, Response& out, const std::exception_ptr&) {
+    SendError(out, ApiError(500, "server_error", "internal error"));
   });
 }
 

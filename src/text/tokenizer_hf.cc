@@ -90,9 +90,9 @@ void ReadNormalizer(const Json* normalizer, const std::string& name, TokenizerPa
 
 void ReadPreTokenizer(const Json* pre_tokenizer, const std::string& name, TokenizerParts* parts) {
   // Exactly: split by a known pattern, then spell each word in the byte-level alphabet.
-  static const Json kNoSteps = Json::array();
+  static const Json no_steps = Json::array();
   const Json* steps = pre_tokenizer == nullptr ? nullptr : Member(*pre_tokenizer, "pretokenizers");
-  if (steps == nullptr || !steps->is_array()) steps = &kNoSteps;
+  if (steps == nullptr || !steps->is_array()) steps = &no_steps;
   const auto type = [&](size_t k) { return StringOr(Member((*steps)[k], "type"), ""); };
   if (steps->size() != 2 || type(0) != "Split" || type(1) != "ByteLevel") {
     std::string found = pre_tokenizer == nullptr
@@ -203,7 +203,7 @@ std::optional<int64_t> SpecialId(const std::vector<const Json*>& objects, const 
     const Json* value = Member(*object, (key + "_id").c_str());
     if (value != nullptr && value->is_array() && !value->empty()) value = &value->front();
     if (value == nullptr || !value->is_number()) continue;
-    const int64_t id = TokenIdFrom(*value, name + ": " + key);
+    const int64_t id = TokenIdFrom(*value, fmt::format("{}: {}", name, key));
     if (id >= 0) return id;  // some configurations write -1 for none
   }
   return std::nullopt;

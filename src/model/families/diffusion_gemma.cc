@@ -116,8 +116,8 @@ void ReadFolder(const JsonConfig& json, ModelConfig& config) {
   wide_rope.Expect("rope_type", "proportional");
   config.wide_rope_theta = wide_rope.RequiredNumber("rope_theta");
   const double fraction = wide_rope.Number("partial_rotary_factor").value_or(1.0);
-  config.wide_rope_dim =
-      static_cast<size_t>(fraction * static_cast<double>(config.wide.head_dim / 2)) * 2;
+  const size_t pairs = config.wide.head_dim / 2;
+  config.wide_rope_dim = static_cast<size_t>(fraction * static_cast<double>(pairs)) * 2;
   SetLayers(windowed, text.RequiredUint("sliding_window"), config);
   if (!config.eos_id) config.eos_id = text.Token("eos_token_id");
   if (!config.bos_id) config.bos_id = text.Token("bos_token_id");
