@@ -559,7 +559,6 @@ struct SuperBlocks {
   }
 };
 
-<<<<<<< HEAD
 // Form::Add of any num_rows <= kRows.
 template <class Form, size_t kRows = kRowsAtATime>
 HWY_INLINE void AddRows(size_t num_rows, const RowGroups& a, const WeightBlock& w,
@@ -570,13 +569,13 @@ HWY_INLINE void AddRows(size_t num_rows, const RowGroups& a, const WeightBlock& 
     }
   }
   Form::template Add<kRows>(a, w, num_groups, next, acc);
-=======
+}
+
 // The thread's own. On the heap: thread-local storage costs every thread of the program its size.
 WeightBlock& OwnBlock() {
   thread_local Mat<WeightBlock> block;
   block.Resize(1, 1);
   return *block.data();
->>>>>>> m-check
 }
 
 template <bool kNibbles, class Form>
