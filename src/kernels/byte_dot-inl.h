@@ -1,6 +1,8 @@
-// Sums of products of bytes, in the instructions each target has for them. Vectors hold at most
-// 32 bytes: 8 channels by 4 inputs.
+// Sums of products of bytes, in the instructions each target has for them. A vector holds 4 inputs
+// of 16 channels (AVX3_DL), 8 or 4.
 #include <hwy/highway.h>
+
+#include <cstring>
 
 #if defined(SPA_KERNELS_BYTE_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SPA_KERNELS_BYTE_DOT_INL_H_
@@ -21,7 +23,8 @@ HWY_BEFORE_NAMESPACE();
 namespace spa::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using DU8 = hn::CappedTag<uint8_t, 32>;
+// AVX3 has no product of quads, so it gains nothing from 64 bytes.
+using DU8 = hn::CappedTag<uint8_t, HWY_TARGET == HWY_AVX3_DL ? 64 : 32>;
 using DI8 = hn::Repartition<int8_t, DU8>;
 using DI16 = hn::Repartition<int16_t, DU8>;
 using DI32 = hn::Repartition<int32_t, DU8>;
@@ -32,9 +35,20 @@ using VI16 = hn::Vec<DI16>;
 using VI32 = hn::Vec<DI32>;
 using VF32 = hn::Vec<DF32>;
 
+// Four activations, or two sums of them, for every channel.
+HWY_INLINE VI32 BroadcastWord(const void* p) {
+  int32_t word;
+  std::memcpy(&word, p, sizeof(word));
+  return hn::Set(DI32(), word);
+}
+HWY_INLINE VI8 BroadcastQuad(const int8_t* q) { return hn::BitCast(DI8(), BroadcastWord(q)); }
+HWY_INLINE VI16 BroadcastPair(const int16_t* p) { return hn::BitCast(DI16(), BroadcastWord(p)); }
+
+#if HWY_TARGET != HWY_AVX3_DL  // which sums quads, in vectors of 64 bytes
+
 // 16-bit lane i = u[2i] s[2i] + u[2i+1] s[2i+1]. The caller keeps the sum below 2^15.
 HWY_INLINE VI16 PairDot(VU8 u, VI8 s) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   return VI16{_mm256_maddubs_epi16(u.raw, s.raw)};
 #elif HWY_TARGET == HWY_SSE4
   return VI16{_mm_maddubs_epi16(u.raw, s.raw)};
@@ -48,7 +62,7 @@ HWY_INLINE VI16 PairDot(VU8 u, VI8 s) {
 
 // The same for signed w; s is not -128.
 HWY_INLINE VI16 PairDotSigned(VI8 w, VI8 s) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   return VI16{_mm256_maddubs_epi16(_mm256_abs_epi8(w.raw), _mm256_sign_epi8(s.raw, w.raw))};
 #elif HWY_TARGET == HWY_SSE4
   return VI16{_mm_maddubs_epi16(_mm_abs_epi8(w.raw), _mm_sign_epi8(s.raw, w.raw))};
@@ -59,7 +73,7 @@ HWY_INLINE VI16 PairDotSigned(VI8 w, VI8 s) {
 
 // 32-bit lane i = v[2i] a + v[2i+1] b.
 HWY_INLINE VI32 PairSum(VI16 v, int16_t a = 1, int16_t b = 1) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   return VI32{_mm256_madd_epi16(v.raw, _mm256_set1_epi32((b << 16) | (a & 0xffff)))};
 #elif HWY_TARGET == HWY_SSE4
   return VI32{_mm_madd_epi16(v.raw, _mm_set1_epi32((b << 16) | (a & 0xffff)))};
@@ -73,7 +87,7 @@ HWY_INLINE VI32 PairSum(VI16 v, int16_t a = 1, int16_t b = 1) {
 
 // 32-bit lane i = v[2i] f[2i] + v[2i+1] f[2i+1].
 HWY_INLINE VI32 PairSum(VI16 v, VI16 f) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   return VI32{_mm256_madd_epi16(v.raw, f.raw)};
 #elif HWY_TARGET == HWY_SSE4
   return VI32{_mm_madd_epi16(v.raw, f.raw)};
@@ -86,6 +100,8 @@ HWY_INLINE VI32 PairSum(VI16 v, VI16 f) {
 #endif
 }
 
+#endif  // HWY_TARGET != HWY_AVX3_DL
+
 // Hides from the compiler how the vectors were made, and makes two of them before one is used.
 // Without this GCC sees that integer sums may be taken in any order, turns chains of them into
 // trees and spills the leaves: 1.3 times the FMA peak instead of 2. And where products alternate
@@ -93,7 +109,9 @@ HWY_INLINE VI32 PairSum(VI16 v, VI16 f) {
 template <class V, size_t kCount>
 HWY_INLINE void KeepOrder(V (&v)[kCount]) {
   static_assert(kCount == 1 || kCount % 2 == 0);
-#if HWY_ARCH_X86
+#if HWY_TARGET == HWY_AVX3_DL
+#define SPA_REGISTER "+v"  // any of 32
+#elif HWY_ARCH_X86
 #define SPA_REGISTER "+x"
 #elif HWY_ARCH_ARM
 #define SPA_REGISTER "+w"
@@ -109,18 +127,31 @@ HWY_INLINE void KeepOrder(V (&v)[kCount]) {
 }
 
 #if SPA_HAS_QUAD_DOT
-// sum + products of four: 32-bit lane i adds u[4i] s[4i] + ... + u[4i+3] s[4i+3].
-HWY_INLINE VI32 QuadDot(VI32 sum, VU8 u, VI8 s) {
+// sum + products of four: 32-bit lane i adds u[4i] q[0] + ... + u[4i+3] q[3].
+HWY_INLINE VI32 AddQuadDot(VI32 sum, VU8 u, const int8_t* q) {
 #if HWY_TARGET == HWY_AVX3_DL
-  // Not the intrinsic: Highway 1.0 lets the compiler use AVX-VNNI for this target, whose encoding
-  // most processors with AVX-512 do not know.
-  asm("%{evex%} vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(u.raw), "v"(s.raw));
+  // Not the intrinsic: Highway 1.0 does not let the compiler use AVX-512 VNNI for this target.
+  asm("vpdpbusd %2%{1to16%}, %1, %0"
+      : "+v"(sum.raw)
+      : "v"(u.raw), "m"(*reinterpret_cast<const int8_t(*)[4]>(q)));
   return sum;
 #else
-  return VI32(vdotq_s32(sum.raw, vreinterpretq_s8_u8(u.raw), s.raw));
+  return VI32(vdotq_s32(sum.raw, vreinterpretq_s8_u8(u.raw), BroadcastQuad(q).raw));
 #endif
 }
 #endif
+
+// sum + products of two: 32-bit lane i adds v[2i] p[0] + v[2i+1] p[1].
+HWY_INLINE VI32 AddPairDot(VI32 sum, VI16 v, const int16_t* p) {
+#if HWY_TARGET == HWY_AVX3_DL
+  asm("vpdpwssd %2%{1to16%}, %1, %0"
+      : "+v"(sum.raw)
+      : "v"(v.raw), "m"(*reinterpret_cast<const int16_t(*)[2]>(p)));
+  return sum;
+#else
+  return hn::Add(sum, PairSum(BroadcastPair(p), v));
+#endif
+}
 
 }  // namespace spa::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

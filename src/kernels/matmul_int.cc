@@ -12,7 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include <cstring>
+#include <utility>
 
 #include "kernels/byte_dot-inl.h"
 #include "kernels/panels.h"
@@ -29,16 +29,22 @@ constexpr size_t kGroupBytes = kPanelWidth * kGroup;
 constexpr size_t kQuadsPerGroup = kGroup / kQuad;
 constexpr size_t kGroupsPerSuper = 8;
 
+// Where a vector holds all channels of a panel (and there are 32 registers), 8 rows are multiplied
+// at a time and their float sums stay in registers.
+constexpr bool kWide = kVecs == 1;
+constexpr size_t kRowsAtATime = kWide ? 2 * kTileRows : kTileRows;
+
 // Groups that are unpacked at a time: 16 KB of bytes and at most 4 KB of scales, which with a tile
-// of activations (6 KB) fit in L1. A multiple of the 8 groups of a super-block.
-constexpr size_t kBlockGroups = 32;
+// of activations (6 KB) fit in L1. Half of that where two tiles share it. A multiple of the 8
+// groups of a super-block.
+constexpr size_t kBlockGroups = kWide ? 16 : 32;
 
 // Up to here all activations of a part stay in L2.
 constexpr size_t kFewRows = 16;
 
 // Up to here 4-bit weights are taken apart as they are multiplied; with more rows that pays once,
 // before the first tile.
-constexpr size_t kFewTiles = 2;
+constexpr size_t kFewTiles = kWide ? 1 : 2;
 
 struct alignas(64) WeightBlock {
   uint8_t unpacked[kBlockGroups * kGroupBytes];
@@ -49,7 +55,8 @@ struct alignas(64) WeightBlock {
   // kSuper, kSuperHalf:
   float super_scales[kBlockGroups / kGroupsPerSuper * kPanelWidth];  // [supers][16]
   float super_mins[kBlockGroups / kGroupsPerSuper * kPanelWidth];    // [supers][16]
-  int16_t scale_pairs[2 * kBlockGroups * 2 * kPanelWidth];           // [groups * parts][16]: s, s
+  // [groups * parts][16]: s, s; where quads are summed, s as one word
+  int16_t scale_pairs[2 * kBlockGroups * 2 * kPanelWidth];
   int16_t min_pairs[kBlockGroups / 2 * 2 * kPanelWidth];  // kSuper [groups / 2][16]: m, next m
 
   const uint8_t* values;  // [groups][8 quads][16][4], or 4 bits each as in the panel
@@ -70,7 +77,14 @@ constexpr size_t kQuadStride = kNibbles ? kQuadBytes / 2 : kQuadBytes;
 template <bool kNibbles>
 HWY_INLINE void LoadQuad(const uint8_t* quad, VU8 (&w)[kVecs]) {
   constexpr DU8 d8;
-  if constexpr (kNibbles) {
+  if constexpr (kNibbles && kWide) {
+#if HWY_TARGET == HWY_AVX3_DL
+    const __m512i both =
+        _mm512_broadcast_i64x4(_mm256_load_si256(reinterpret_cast<const __m256i*>(quad)));
+    const __m512i shifts = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi32(4), 1);
+    w[0] = LowNibbles(VU8{_mm512_srlv_epi32(both, shifts)});
+#endif
+  } else if constexpr (kNibbles) {
     for (size_t v = 0; v < kVecs / 2; ++v) {
       const VU8 both = hn::Load(d8, quad + v * kLanes * kQuad);
       w[v] = LowNibbles(both);
@@ -95,7 +109,7 @@ void UnpackNibbles(const uint8_t* HWY_RESTRICT from, size_t num_groups, uint8_t*
 // The scales of the groups from first_group on, in the form the products want.
 void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_group,
                   size_t num_groups, WeightBlock& block) {
-  constexpr hn::CappedTag<float, 8> df;
+  constexpr DF32 df;
   constexpr hn::Rebind<hwy::float16_t, decltype(df)> d16;
   constexpr hn::Rebind<int32_t, decltype(df)> di;
   constexpr size_t kHalves = 2 * kPanelWidth;  // bytes of 16 halves
@@ -109,6 +123,13 @@ void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_grou
   const auto store_pair = [&](auto low, auto high, int16_t* to) HWY_ATTR {
     const auto pair = hn::Or(hn::And(low, hn::Set(di, 0xffff)), hn::ShiftLeft<16>(high));
     hn::Store(pair, di, reinterpret_cast<int32_t*>(to));
+  };
+  const auto store_scale = [&](auto scale, int16_t* to) HWY_ATTR {
+    if (SPA_HAS_QUAD_DOT) {
+      hn::Store(scale, di, reinterpret_cast<int32_t*>(to));
+    } else {
+      store_pair(scale, scale, to);
+    }
   };
   const std::byte* scales = w.Scales(panel);
   switch (w.scale_form) {
@@ -139,7 +160,7 @@ void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_grou
           const std::byte* m = s + kGroupsPerSuper * kPanelWidth;
           for (size_t j = 0; j < kGroupsPerSuper; ++j) {
             const auto scale = byte(uint8_t(), s + j * kPanelWidth);
-            store_pair(scale, scale, block.scale_pairs + 2 * ((g + j) * kPanelWidth + c));
+            store_scale(scale, block.scale_pairs + 2 * ((g + j) * kPanelWidth + c));
           }
           for (size_t j = 0; j < kGroupsPerSuper; j += 2) {
             store_pair(byte(uint8_t(), m + j * kPanelWidth),
@@ -162,8 +183,8 @@ void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_grou
             const auto s0 = byte(int8_t(), s + 2 * j * kPanelWidth);
             const auto s1 = byte(int8_t(), s + (2 * j + 1) * kPanelWidth);
             int16_t* pairs = block.scale_pairs + 2 * (2 * (g + j) * kPanelWidth + c);
-            store_pair(s0, s0, pairs);
-            store_pair(s1, s1, pairs + 2 * kPanelWidth);
+            store_scale(s0, pairs);
+            store_scale(s1, pairs + 2 * kPanelWidth);
           }
         }
       }
@@ -186,18 +207,6 @@ void UnpackBlock(const PackedMatrix::Panels& w, size_t panel, size_t first_group
   }
 }
 
-HWY_INLINE VI8 BroadcastQuad(const int8_t* q) {
-  int32_t word;
-  std::memcpy(&word, q, sizeof(word));
-  return hn::BitCast(DI8(), hn::Set(DI32(), word));
-}
-
-HWY_INLINE VI16 BroadcastPair(const int16_t* pair) {
-  int32_t word;
-  std::memcpy(&word, pair, sizeof(word));
-  return hn::BitCast(DI16(), hn::Set(DI32(), word));
-}
-
 // How values of each width are multiplied with the activations of a row and summed, two quads at a
 // time. Start gives a sum of a group with the zero point taken out, Finish that of each channel. In
 // a super-block a sum covers kQuadsPerSum quads and begins with a pair of activation sums, or with
@@ -205,34 +214,40 @@ HWY_INLINE VI16 BroadcastPair(const int16_t* pair) {
 
 #if SPA_HAS_QUAD_DOT
 
-template <int kZeroPoint, uint8_t kFlip>
+template <int kZeroPoint>
 struct QuadDotSums {
-  static constexpr size_t kQuadsPerSum = 4;
+  static constexpr size_t kQuadsPerSum = 8;
   using Sum = VI32;
   static HWY_INLINE Sum Start(const ActivationGroup& a) {
-    return PairSum(BroadcastPair(a.own_scale.sums), -kZeroPoint, -kZeroPoint);
+    if constexpr (kZeroPoint == kZeroPoint4) return BroadcastWord(&a.own_scale_quads.zero4);
+    if constexpr (kZeroPoint == kZeroPoint8) return BroadcastWord(&a.own_scale_quads.zero8);
+    if constexpr (kZeroPoint == kZeroPoint6) {
+      static_assert(kZeroPoint6 == 4 * kZeroPoint4);
+      return hn::ShiftLeft<2>(BroadcastWord(&a.own_scale_quads.zero4));
+    }
+    return hn::Zero(DI32());
   }
-  static HWY_INLINE Sum StartAt(const int16_t* pair) { return PairSum(BroadcastPair(pair)); }
-  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], VI8 a0,
-                             const VU8 (&w1)[kVecs], VI8 a1) {
-    const VU8 flip = hn::Set(DU8(), kFlip);
+  static HWY_INLINE Sum StartAt(const ActivationGroup& a, size_t part) {
+    return BroadcastWord(a.zero6_quads + part);
+  }
+  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], const VU8 (&w1)[kVecs],
+                             const int8_t* q) {
+    // Signed weights become unsigned.
+    const VU8 flip = hn::Set(DU8(), kZeroPoint == kZeroPoint8 ? 128 : 0);
     for (size_t v = 0; v < kVecs; ++v) {
-      sums[v] = QuadDot(QuadDot(sums[v], hn::Xor(w0[v], flip), a0), hn::Xor(w1[v], flip), a1);
+      sums[v] = AddQuadDot(sums[v], hn::Xor(w0[v], flip), q);
+      sums[v] = AddQuadDot(sums[v], hn::Xor(w1[v], flip), q + kQuad);
     }
   }
   static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
-  static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) {
-    return hn::Mul(sum, hn::ShiftRight<16>(hn::BitCast(DI32(), scale_pairs)));
+  static HWY_INLINE VI32 Scaled(Sum sum, VI16 scales) {
+    return hn::Mul(sum, hn::BitCast(DI32(), scales));
   }
 };
-using Int4 = QuadDotSums<kZeroPoint4, 0>;
-using Int6 = QuadDotSums<kZeroPoint6, 0>;
+using Int4 = QuadDotSums<kZeroPoint4>;
+using Int6 = QuadDotSums<kZeroPoint6>;
 using Int6InSuper = Int6;
-#if HWY_ARCH_X86
-using Int8 = QuadDotSums<128, 128>;  // its weights are unsigned
-#else
-using Int8 = QuadDotSums<0, 0>;
-#endif
+using Int8 = QuadDotSums<HWY_ARCH_X86 ? kZeroPoint8 : 0>;  // Arm multiplies signed bytes
 
 #else  // !SPA_HAS_QUAD_DOT
 
@@ -248,10 +263,10 @@ struct Int4 {
   static constexpr size_t kQuadsPerSum = 8;
   using Sum = VI16;
   static HWY_INLINE Sum Start(const ActivationGroup& a) { return BroadcastPair(a.own_scale.zero4); }
-  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], VI8 a0,
-                             const VU8 (&w1)[kVecs], VI8 a1) {
-    AddQuad(sums, w0, a0);
-    AddQuad(sums, w1, a1);
+  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], const VU8 (&w1)[kVecs],
+                             const int8_t* q) {
+    AddQuad(sums, w0, BroadcastQuad(q));
+    AddQuad(sums, w1, BroadcastQuad(q + kQuad));
   }
   static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], VI8 a) {
     VI16 products[kVecs];
@@ -267,8 +282,9 @@ struct Int6 {
   static HWY_INLINE Sum Start(const ActivationGroup& a) {
     return PairSum(BroadcastPair(a.own_scale.sums), -kZeroPoint6, -kZeroPoint6);
   }
-  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], VI8 a0,
-                             const VU8 (&w1)[kVecs], VI8 a1) {
+  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], const VU8 (&w1)[kVecs],
+                             const int8_t* q) {
+    const VI8 a0 = BroadcastQuad(q), a1 = BroadcastQuad(q + kQuad);
     VI32 products[kVecs];
     for (size_t v = 0; v < kVecs; ++v) {
       // 16 bits hold two quads: 2 * 2 products of 63 * 127.
@@ -284,10 +300,12 @@ struct Int6InSuper {
   // is taken out, or of 31 * 127 for 5-bit values without one. Until then they wrap around.
   static constexpr size_t kQuadsPerSum = 4;
   using Sum = VI16;
-  static HWY_INLINE Sum StartAt(const int16_t* pair) { return BroadcastPair(pair); }
-  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], VI8 a0,
-                             const VU8 (&w1)[kVecs], VI8 a1) {
-    Int4::Add(sums, w0, a0, w1, a1);
+  static HWY_INLINE Sum StartAt(const ActivationGroup& a, size_t part) {
+    return BroadcastPair(a.zero6[part]);
+  }
+  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], const VU8 (&w1)[kVecs],
+                             const int8_t* q) {
+    Int4::Add(sums, w0, w1, q);
   }
   static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) { return PairSum(sum, scale_pairs); }
 };
@@ -295,10 +313,10 @@ struct Int6InSuper {
 struct Int8 {
   using Sum = VI32;
   static HWY_INLINE Sum Start(const ActivationGroup&) { return hn::Zero(DI32()); }
-  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], VI8 a0,
-                             const VU8 (&w1)[kVecs], VI8 a1) {
-    AddQuad(sums, w0, a0);
-    AddQuad(sums, w1, a1);
+  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], const VU8 (&w1)[kVecs],
+                             const int8_t* q) {
+    AddQuad(sums, w0, BroadcastQuad(q));
+    AddQuad(sums, w1, BroadcastQuad(q + kQuad));
   }
   static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], VI8 a) {
     VI16 pairs[kVecs];
@@ -313,23 +331,63 @@ struct Int8 {
 
 #endif  // SPA_HAS_QUAD_DOT
 
+// Calls fn(r) for every row; an array indexed by r stays in registers.
+template <class Fn, size_t... kRow>
+HWY_INLINE void ForEachRow(std::index_sequence<kRow...>, const Fn& fn) {
+  (fn(kRow), ...);
+}
+template <size_t kRows, class Fn>
+HWY_INLINE void ForEachRow(const Fn& fn) {
+  ForEachRow(std::make_index_sequence<kRows>(), fn);
+}
+
+// A group of each row of a product: of one tile of activations, or of two.
+struct RowGroups {
+  const ActivationGroup* HWY_RESTRICT tiles[kRowsAtATime / kTileRows];
+
+  HWY_INLINE const ActivationGroup& Row(size_t row) const {
+    return tiles[row / kTileRows][row % kTileRows];
+  }
+  HWY_INLINE RowGroups Skip(size_t num_groups) const {
+    RowGroups later = *this;
+    for (auto& tile : later.tiles) tile += num_groups * kTileRows;
+    return later;
+  }
+};
+
 // acc += scale * sums (+ min * sum of the activations)
 template <bool kHasMin, size_t kRows>
-HWY_INLINE void ScaleSums(const VI32 (&sums)[kRows][kVecs], const ActivationGroup* a,
-                          const float* scales, const float* mins, float* acc) {
+HWY_INLINE void ScaleSums(const VI32 (&sums)[kRows][kVecs], const RowGroups& a, const float* scales,
+                          const float* mins, VF32 (&floats)[kRows][kVecs], float* acc) {
   constexpr DF32 df;
   for (size_t v = 0; v < kVecs; ++v) {
     const VF32 scale = hn::Load(df, scales + v * kLanes);
-    for (size_t r = 0; r < kRows; ++r) {
+    ForEachRow<kRows>([&](size_t r) HWY_ATTR {
       float* to = acc + r * kPanelWidth + v * kLanes;
-      VF32 sum = hn::MulAdd(hn::ConvertTo(df, sums[r][v]), hn::Mul(scale, hn::Set(df, a[r].scale)),
-                            hn::Load(df, to));
+      if constexpr (!kWide) floats[r][v] = hn::Load(df, to);
+      floats[r][v] = hn::MulAdd(hn::ConvertTo(df, sums[r][v]),
+                                hn::Mul(scale, hn::Set(df, a.Row(r).scale)), floats[r][v]);
       if constexpr (kHasMin) {
-        sum = hn::MulAdd(hn::Load(df, mins + v * kLanes), hn::Set(df, a[r].scaled_sum), sum);
+        floats[r][v] = hn::MulAdd(hn::Load(df, mins + v * kLanes), hn::Set(df, a.Row(r).scaled_sum),
+                                  floats[r][v]);
       }
-      hn::Store(sum, df, to);
-    }
+      if constexpr (!kWide) hn::Store(floats[r][v], df, to);
+    });
   }
+}
+
+// floats: [kRows] of acc if the sums stay in registers
+template <size_t kRows>
+HWY_INLINE void LoadSums(const float* acc, VF32 (&floats)[kRows][kVecs]) {
+  if constexpr (!kWide) return;
+  ForEachRow<kRows>([&](size_t r)
+                        HWY_ATTR { floats[r][0] = hn::Load(DF32(), acc + r * kPanelWidth); });
+}
+template <size_t kRows>
+HWY_INLINE void StoreSums(const VF32 (&floats)[kRows][kVecs], float* acc) {
+  if constexpr (!kWide) return;
+  ForEachRow<kRows>([&](size_t r)
+                        HWY_ATTR { hn::Store(floats[r][0], DF32(), acc + r * kPanelWidth); });
 }
 
 // The packed weights of a block, to be brought from memory into L2 while the block before it is
@@ -340,7 +398,7 @@ class Prefetch {
   Prefetch() = default;  // nothing to fetch
   Prefetch(const PackedMatrix::Panels& w, size_t panel, size_t first_group, size_t num_groups)
       : values_per_group_(w.values_bytes / num_groups),
-        scales_per_group_((w.panel_bytes - w.values_bytes) / num_groups),
+        scales_per_group_(w.scales_bytes / num_groups),
         values_(w.Values(panel) + first_group * values_per_group_),
         scales_(w.Scales(panel) + first_group * scales_per_group_) {}
 
@@ -378,16 +436,13 @@ class Prefetch {
 
 // Adds the products of two quads of weights, at `values`, with those of kRows rows.
 template <class Arithmetic, bool kNibbles, size_t kRows>
-HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const ActivationGroup* HWY_RESTRICT a,
-                         size_t quad, typename Arithmetic::Sum (&sums)[kRows][kVecs]) {
+HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a, size_t quad,
+                         typename Arithmetic::Sum (&sums)[kRows][kVecs]) {
   VU8 w0[kVecs], w1[kVecs];
   LoadQuad<kNibbles>(values, w0);
   LoadQuad<kNibbles>(values + kQuadStride<kNibbles>, w1);
-  for (size_t r = 0; r < kRows; ++r) {
-    const VI8 a0 = BroadcastQuad(a[r].q + quad * kQuad);
-    const VI8 a1 = BroadcastQuad(a[r].q + (quad + 1) * kQuad);
-    Arithmetic::Add(sums[r], w0, a0, w1, a1);
-  }
+  ForEachRow<kRows>([&](size_t r)
+                        HWY_ATTR { Arithmetic::Add(sums[r], w0, w1, a.Row(r).q + quad * kQuad); });
 }
 
 // What is added to the sums of kRows rows, by the form of the scales. acc: [kRows][16]
@@ -395,27 +450,34 @@ HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const ActivationGro
 template <class Arithmetic, bool kNibbles, bool kHasMin>
 struct Groups {
   template <size_t kRows>
-  static HWY_NOINLINE void Add(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
-                               size_t num_groups, Prefetch::Lines next, float* HWY_RESTRICT acc) {
+  static HWY_NOINLINE HWY_FLATTEN void Add(RowGroups a, const WeightBlock& w, size_t num_groups,
+                                           Prefetch::Lines next, float* HWY_RESTRICT acc) {
     using Sum = typename Arithmetic::Sum;
     const uint8_t* HWY_RESTRICT values = w.values;
-    for (size_t g = 0; g < num_groups; ++g, a += kTileRows) {
+    const float* HWY_RESTRICT scales = w.scales;
+    const float* HWY_RESTRICT mins = w.mins;
+    VF32 floats[kRows][kVecs];
+    LoadSums(acc, floats);
+    for (; num_groups > 0; --num_groups, a = a.Skip(1)) {
       next.FetchGroup();
       Sum sums[kRows][kVecs];
-      for (size_t r = 0; r < kRows; ++r) {
-        const Sum start = kHasMin ? hn::Zero(hn::DFromV<Sum>()) : Arithmetic::Start(a[r]);
+      ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+        const Sum start = kHasMin ? hn::Zero(hn::DFromV<Sum>()) : Arithmetic::Start(a.Row(r));
         for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
-      }
+      });
       HWY_UNROLL(4)
       for (size_t quad = 0; quad < kQuadsPerGroup; quad += 2, values += 2 * kQuadStride<kNibbles>) {
         AddQuads<Arithmetic, kNibbles>(values, a, quad, sums);
       }
       VI32 totals[kRows][kVecs];
-      for (size_t r = 0; r < kRows; ++r) {
+      ForEachRow<kRows>([&](size_t r) HWY_ATTR {
         for (size_t v = 0; v < kVecs; ++v) totals[r][v] = Arithmetic::Finish(sums[r][v]);
-      }
-      ScaleSums<kHasMin>(totals, a, w.scales + g * kPanelWidth, w.mins + g * kPanelWidth, acc);
+      });
+      ScaleSums<kHasMin>(totals, a, scales, mins, floats, acc);
+      scales += kPanelWidth;
+      mins += kPanelWidth;
     }
+    StoreSums(floats, acc);
   }
 };
 
@@ -425,9 +487,10 @@ struct SuperBlocks {
   static constexpr bool kHasMin = kParts == 1;
 
   template <size_t kRows>
-  static HWY_NOINLINE void Add(const ActivationGroup* HWY_RESTRICT a, const WeightBlock& w,
-                               size_t num_groups, Prefetch::Lines next, float* HWY_RESTRICT acc) {
+  static HWY_NOINLINE HWY_FLATTEN void Add(RowGroups a, const WeightBlock& w, size_t num_groups,
+                                           Prefetch::Lines next, float* HWY_RESTRICT acc) {
     using Sum = typename Arithmetic::Sum;
+    constexpr size_t kQuadsPerSum = HWY_MIN(Arithmetic::kQuadsPerSum, kQuadsPerGroup / kParts);
     constexpr DI16 d16;
     constexpr size_t kPair = 2 * kLanes;  // 16-bit words of a vector of channels
     const uint8_t* HWY_RESTRICT values = w.values;
@@ -435,27 +498,27 @@ struct SuperBlocks {
     const int16_t* HWY_RESTRICT min_pairs = w.min_pairs;
     for (size_t g = 0; g < num_groups; g += kGroupsPerSuper) {
       VI32 totals[kRows][kVecs];
-      for (size_t r = 0; r < kRows; ++r) {
+      ForEachRow<kRows>([&](size_t r) HWY_ATTR {
         for (size_t v = 0; v < kVecs; ++v) totals[r][v] = hn::Zero(DI32());
-      }
+      });
       for (size_t j = 0; j < kGroupsPerSuper; ++j) {
-        const ActivationGroup* group = a + j * kTileRows;
+        const RowGroups group = a.Skip(j);
         next.FetchGroup();
         HWY_UNROLL(4)
-        for (size_t first = 0; first < kQuadsPerGroup; first += Arithmetic::kQuadsPerSum) {
+        for (size_t first = 0; first < kQuadsPerGroup; first += kQuadsPerSum) {
           const size_t part = first * kParts / kQuadsPerGroup;
           Sum sums[kRows][kVecs];
-          for (size_t r = 0; r < kRows; ++r) {
+          ForEachRow<kRows>([&](size_t r) HWY_ATTR {
             Sum start = hn::Zero(hn::DFromV<Sum>());
-            if constexpr (!kHasMin) start = Arithmetic::StartAt(group[r].zero6[part]);
+            if constexpr (!kHasMin) start = Arithmetic::StartAt(group.Row(r), part);
             for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
-          }
+          });
           HWY_UNROLL(4)
-          for (size_t quad = first; quad < first + Arithmetic::kQuadsPerSum; quad += 2) {
+          for (size_t quad = first; quad < first + kQuadsPerSum; quad += 2) {
             AddQuads<Arithmetic, kNibbles>(values + quad * kQuadStride<kNibbles>, group, quad,
                                            sums);
           }
-          for (size_t r = 0; r < kRows; ++r) {
+          ForEachRow<kRows>([&](size_t r) HWY_ATTR {
             VI32 scaled[kVecs];
             for (size_t v = 0; v < kVecs; ++v) {
               const VI16 scales = hn::Load(d16, scale_pairs + part * 2 * kPanelWidth + v * kPair);
@@ -463,38 +526,50 @@ struct SuperBlocks {
             }
             for (size_t v = 0; v < kVecs; ++v) totals[r][v] = hn::Add(totals[r][v], scaled[v]);
             KeepOrder(totals[r]);
-          }
+          });
         }
         values += kQuadsPerGroup * kQuadStride<kNibbles>;
         scale_pairs += kParts * 2 * kPanelWidth;
       }
       constexpr DF32 df;
       const size_t super = g / kGroupsPerSuper * kPanelWidth;
-      for (size_t r = 0; r < kRows; ++r) {
-        const VF32 scale = hn::Set(df, a[r].scale);
+      ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+        const VF32 scale = hn::Set(df, a.Row(r).scale);
         for (size_t v = 0; v < kVecs; ++v) {
-          float* to = acc + r * kPanelWidth + v * kLanes;
           const auto part = [&](VI32 total, const float* factor) HWY_ATTR {
             return hn::Mul(hn::ConvertTo(df, total),
                            hn::Mul(scale, hn::Load(df, factor + super + v * kLanes)));
           };
+          float* to = acc + r * kPanelWidth + v * kLanes;
           VF32 sum = hn::Add(hn::Load(df, to), part(totals[r][v], w.super_scales));
           if constexpr (kHasMin) {
             VI32 mins = hn::Zero(DI32());
             for (size_t j = 0; j < kGroupsPerSuper; j += 2) {
               const VI16 pair = hn::Load(d16, min_pairs + j * kPanelWidth + v * kPair);
-              mins = hn::Add(mins, PairSum(BroadcastPair(a[j * kTileRows + r].sum_pair), pair));
+              mins = AddPairDot(mins, pair, a.Skip(j).Row(r).sum_pair);
             }
             sum = hn::Add(sum, part(mins, w.super_mins));
           }
           hn::Store(sum, df, to);
         }
-      }
+      });
       min_pairs += kGroupsPerSuper * kPanelWidth;
-      a += kGroupsPerSuper * kTileRows;
+      a = a.Skip(kGroupsPerSuper);
     }
   }
 };
+
+// Form::Add of any num_rows <= kRows.
+template <class Form, size_t kRows = kRowsAtATime>
+HWY_INLINE void AddRows(size_t num_rows, const RowGroups& a, const WeightBlock& w,
+                        size_t num_groups, Prefetch::Lines next, float* acc) {
+  if constexpr (kRows > 1) {
+    if (num_rows < kRows) {
+      return AddRows<Form, kRows - 1>(num_rows, a, w, num_groups, next, acc);
+    }
+  }
+  Form::template Add<kRows>(a, w, num_groups, next, acc);
+}
 
 template <bool kNibbles, class Form>
 void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels& w,
@@ -522,25 +597,15 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
       prefetch =
           Prefetch(w, part.first_panel + panel_of(b + 1), first_group_of(b + 1), x.num_groups);
     }
-    const size_t num_tiles = (part.num_rows + kTileRows - 1) / kTileRows;
-    for (size_t i = 0; i < part.num_rows; i += kTileRows) {
-      const Prefetch::Lines next = prefetch.ForTile(i / kTileRows, num_tiles);
-      const ActivationGroup* a = x.Tile(part.first_tile + i / kTileRows) + first * kTileRows;
-      float* acc = sums.Row(panel, i);
-      switch (HWY_MIN(kTileRows, part.num_rows - i)) {
-        case 1:
-          Form::template Add<1>(a, block, count, next, acc);
-          break;
-        case 2:
-          Form::template Add<2>(a, block, count, next, acc);
-          break;
-        case 3:
-          Form::template Add<3>(a, block, count, next, acc);
-          break;
-        case 4:
-          Form::template Add<4>(a, block, count, next, acc);
-          break;
+    const size_t num_tiles = (part.num_rows + kRowsAtATime - 1) / kRowsAtATime;
+    for (size_t i = 0; i < part.num_rows; i += kRowsAtATime) {
+      const Prefetch::Lines next = prefetch.ForTile(i / kRowsAtATime, num_tiles);
+      RowGroups a;
+      for (size_t t = 0; t < kRowsAtATime / kTileRows; ++t) {
+        a.tiles[t] = x.Tile(part.first_tile + i / kTileRows + t) + first * kTileRows;
       }
+      AddRows<Form>(HWY_MIN(kRowsAtATime, part.num_rows - i), a, block, count, next,
+                    sums.Row(panel, i));
     }
   }
   sums.WriteTo(y, bias);

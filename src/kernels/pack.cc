@@ -139,7 +139,7 @@ void PackInts(const MatrixSource& source, size_t panel, PackedMatrix::Panels& pa
   const DTypeInfo& info = Info(source.dtype);
   const size_t num_blocks = source.cols / info.block_size;
   const size_t num_channels = std::min(kPanelWidth, source.rows - panel * kPanelWidth);
-  const size_t scale_bytes = (panels.panel_bytes - panels.values_bytes) / num_blocks;
+  const size_t scale_bytes = panels.scales_bytes / num_blocks;
   const std::byte* rows[kPanelWidth] = {};
   for (size_t c = 0; c < num_channels; ++c) rows[c] = source.Row(panel * kPanelWidth + c);
   std::byte* dst = panels.data.Row(panel);
@@ -280,8 +280,12 @@ void LayOutPanels(const MatrixSource& source, PackedMatrix::Panels& panels) {
   panels.rows = source.rows;
   panels.cols = source.cols;
   panels.values_bytes = source.cols * kPanelWidth * BitsPerValue(forms.form) / 8;
-  panels.panel_bytes = panels.values_bytes + ScaleBytes(forms.scale_form, source.cols);
-  panels.data.Resize(panels.NumPanels(), panels.panel_bytes);
+  panels.scales_bytes = ScaleBytes(forms.scale_form, source.cols);
+  // Every panel begins where a vector may.
+  constexpr size_t kVectorBytes = 64;
+  const size_t panel_bytes =
+      (panels.values_bytes + panels.scales_bytes + kVectorBytes - 1) / kVectorBytes * kVectorBytes;
+  panels.data.Resize(panels.NumPanels(), panel_bytes);
 }
 
 void PackPanel(const MatrixSource& source, size_t panel, PackedMatrix::Panels& panels) {

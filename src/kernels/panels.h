@@ -43,8 +43,8 @@ struct PackedMatrix::Panels {
   size_t rows = 0;
   size_t cols = 0;
   size_t values_bytes = 0;  // of one panel; its scales follow
-  size_t panel_bytes = 0;
-  Mat<std::byte> data;  // [NumPanels(), panel_bytes]
+  size_t scales_bytes = 0;
+  Mat<std::byte> data;  // [NumPanels(), values, scales and what fills the last vector]
 
   size_t NumPanels() const { return (rows + kPanelWidth - 1) / kPanelWidth; }
   const std::byte* Values(size_t panel) const { return data.Row(panel); }
@@ -55,6 +55,7 @@ struct PackedMatrix::Panels {
 // product of x86 wants one unsigned factor.
 inline constexpr int kZeroPoint4 = 8;
 inline constexpr int kZeroPoint6 = 32;
+inline constexpr int kZeroPoint8 = 128;  // where quads are summed: elsewhere |w| is multiplied
 
 // One group of a row of activations: x = scale * q. Integer sums of products with weights that have
 // a zero point start at minus the zero point times the sum of the q they meet. Sums are kept in
@@ -74,6 +75,11 @@ struct alignas(16) ActivationGroup {
     } own_scale;
     int16_t zero6[2][2];  // where 256 inputs share a scale: starts of the pairs of 6-bit sums over
                           // the first and over the last 16 inputs
+    // Targets that sum quads start at one number instead of a pair:
+    struct {
+      int32_t zero4, zero8;  // over the group, with zero points of 8 and 128
+    } own_scale_quads;
+    int32_t zero6_quads[2];
   };
 };
 static_assert(sizeof(ActivationGroup) == 48);

@@ -9,6 +9,7 @@
 #include <bit>
 #include <vector>
 
+#include "kernels/byte_dot-inl.h"
 #include "kernels/panels.h"
 #include "kernels/parallel_rows.h"
 
@@ -73,15 +74,24 @@ void QuantizeGroup(const float* HWY_RESTRICT x, size_t scale_span, float largest
   const auto word = [](int value) { return static_cast<int16_t>(value); };
   if (scale_span == kGroup) {
     group.scaled_sum = RoundToHalf(largest / 127.0f * static_cast<float>(sum));
+#if SPA_HAS_QUAD_DOT
+    group.own_scale_quads = {.zero4 = -kZeroPoint4 * sum, .zero8 = -kZeroPoint8 * sum};
+#else
     group.own_scale = {
         .zero4 = {word(-kZeroPoint4 * (p00 + p01)), word(-kZeroPoint4 * (p10 + p11))},
         .sums = {word(p00 + p10), word(p01 + p11)}};
+#endif
   } else {
     group.sum_pair[0] = word(sum);
+#if SPA_HAS_QUAD_DOT
+    group.zero6_quads[0] = -kZeroPoint6 * (p00 + p10);
+    group.zero6_quads[1] = -kZeroPoint6 * (p01 + p11);
+#else
     group.zero6[0][0] = word(-kZeroPoint6 * p00);
     group.zero6[0][1] = word(-kZeroPoint6 * p10);
     group.zero6[1][0] = word(-kZeroPoint6 * p01);
     group.zero6[1][1] = word(-kZeroPoint6 * p11);
+#endif
   }
 }
 

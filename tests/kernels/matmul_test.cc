@@ -157,7 +157,7 @@ TEST_P(MatMulTest, ARowDoesNotDependOnTheRowsBesideIt) {
     const Mat<float> x = RandomMat(137, cols, 6);
     const Mat<float> together = Product(x, packed, pool);
     for (const size_t row : {0, 1, 5, 36, 100, 136}) {
-      for (const size_t count : {1, 2, 3, 5}) {
+      for (const size_t count : {1, 2, 3, 5, 8, 14}) {
         if (row + count > x.rows()) continue;
         Mat<float> some(count, cols);
         std::copy_n(x.Row(row), count * cols, some.data());
@@ -290,6 +290,31 @@ TEST_P(MatMulTest, BiasIsAdded) {
     const Mat<float> bias = RandomMat(1, 19, 14);
     ExpectClose(Product(x, packed, pool, bias.data()), ReferenceProduct(x, w.source, bias.data()),
                 "bias");
+  }
+}
+
+// Integer sums are exact and scaled in one order, so targets differ only where they round: all of
+// those with fused multiply-adds agree.
+TEST(MatMul, TargetsWithFmaAgreeOnQuantisedWeights) {
+  ThreadPool pool(2);
+  for (const DType dtype : kAllTypes) {
+    if (IsFloat(dtype)) continue;
+    const Weights w = RandomWeights(dtype, 40, 768, 26);
+    const PackedMatrix packed(w.source, pool);
+    const Mat<float> x = RandomMat(21, 768, 27);
+    Mat<float> first;
+    for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+      if ((target & (HWY_AVX2 | HWY_AVX3 | HWY_AVX3_DL)) == 0) continue;
+      hwy::SetSupportedTargetsForTest(target);
+      const Mat<float> y = Product(x, packed, pool);
+      hwy::SetSupportedTargetsForTest(0);
+      if (first.rows() == 0) {
+        first.Resize(21, 40);
+        std::copy_n(y.data(), 21 * 40, first.data());
+      }
+      EXPECT_TRUE(SameBits(first.data(), y.data(), 21 * 40))
+          << Info(dtype).name << " " << hwy::TargetName(target);
+    }
   }
 }
 
