@@ -19,10 +19,11 @@ Generation::Generation(const ModelConfig& config, std::vector<TokenId> prompt,
   if (config.attention.kind == AttentionKind::kCausal) attention.kind = AttentionKind::kCausal;
   if (config.self_conditioning) expected_.Resize(options.block_length, config.model_dim);
   const size_t num_states = options.cfg_scale > 0.0 ? 2 : 1;
+  const size_t prompt_rows =
+      std::min(SequenceState::PromptRows(config, decoder_.prompt_length()), decoder_.block().begin);
   for (size_t i = 0; i < num_states; ++i) {
-    states_.push_back(std::make_unique<SequenceState>(
-        config, decoder_.num_rows(), SequenceState::PromptRows(config, decoder_.prompt_length()),
-        kv_type, policy()));
+    states_.push_back(std::make_unique<SequenceState>(config, decoder_.num_rows(), prompt_rows,
+                                                      kv_type, policy()));
     states_.back()->set_attention(attention);
   }
   if (num_states == 2) {

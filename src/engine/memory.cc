@@ -24,7 +24,9 @@ size_t RowsOf(size_t prompt_tokens, const DecodeOptions& options) {
 
 MemoryNeed NeedWith(const Engine& engine, KvType kv_type, size_t num_rows,
                     const DecodeOptions& options, const PreparedCache& cache) {
-  const size_t prompt = num_rows - std::min(num_rows, RowsOf(0, options));
+  size_t prompt = num_rows - std::min(num_rows, RowsOf(0, options));
+  // The prompt's tail may share the first block, which is then kept whole.
+  if (options.blocks_from_start) prompt -= std::min(prompt, options.block_length);
   const ModelConfig& config = engine.config();
   const auto policy = cache.make();
   MemoryNeed need{

@@ -43,10 +43,12 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   if (refresh_) drift_left_behind_ = 0.0;
   size_t first = 0;
   if (step_ == 0) {
+    // A prompt's tail in the first block sees the block, and moves with it.
+    answer_begin_ = std::min(step.prompt_length, step.block_begin);
     // Rows adopted from another sequence are skipped, unless their token is new.
     if (!step.new_tokens.empty()) first = step.new_tokens[0];
   } else if (!full && options_.scope != Scope::kAll) {
-    first = step.prompt_length;
+    first = answer_begin_;
   }
   // With shifted logits the last prompt row predicts the first position, so it must stay live.
   if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);

@@ -68,6 +68,7 @@ class SpaPolicy : public CachePolicy {
   std::shared_ptr<const SpaModel> model_;
   const SpaOptions& options_;
   std::vector<std::vector<uint32_t>> computed_;  // per layer and row: last recomputed in this step
+  size_t answer_begin_ = 0;  // the first row that competes where the prompt does not
   RowSet scope_;
   RowSet moved_;  // rows in scope whose input to this layer changed in this step, at least
   std::vector<float> confidence_;   // per position, of the last step; 0 where it was not read

@@ -118,6 +118,20 @@ TEST(FamilyDecode, LladaMoe) {
   }
 }
 
+DecodeOptions A2dOptions(const json& one) {
+  const json& o = one["options"];
+  const bool blocks = one["sampler"] == "BD3LMSampler.sample";
+  DecodeOptions options;
+  options.schedule = Schedule::kLinear;
+  options.gen_length = o["max_new_tokens"];
+  options.block_length = o["block_size"];
+  options.steps = o["steps"];
+  options.cfg_scale = o.value("cfg_scale", 0.0);
+  options.block_attention = blocks;
+  options.stop = blocks ? Stop::kBlock : Stop::kNever;
+  return options;
+}
+
 TEST(FamilyDecode, A2d) {
   for (const std::string family : {"a2d-qwen3", "a2d-qwen2"}) {
     TestModel model(kFamilies + family + "/model");
@@ -126,16 +140,7 @@ TEST(FamilyDecode, A2d) {
       const bool blocks = one["sampler"] == "BD3LMSampler.sample";
       for (const std::string& cache :
            blocks ? std::vector<std::string>{"none", "block"} : std::vector<std::string>{"none"}) {
-        const json& o = one["options"];
-        DecodeOptions options;
-        options.schedule = Schedule::kLinear;
-        options.gen_length = o["max_new_tokens"];
-        options.block_length = o["block_size"];
-        options.steps = o["steps"];
-        options.cfg_scale = o.value("cfg_scale", 0.0);
-        options.block_attention = blocks;
-        options.stop = blocks ? Stop::kBlock : Stop::kNever;
-        FamilyRun run(model, one["prompt"], options, {one["eos_id"].get<TokenId>()}, cache);
+        FamilyRun run(model, one["prompt"], A2dOptions(one), {one["eos_id"].get<TokenId>()}, cache);
         Expect(Decode(model, run), one, true, "settled",
                family + " " + one["name"].get<std::string>() + " " + cache);
       }
@@ -215,6 +220,11 @@ TEST(FamilyDecode, DreamOn) {
   }
 }
 
+// Caches that are exact with block attention. Every row that sees the block competes in SPA-Cache,
+// the prompt's tail in the first block too, so a full budget changes nothing.
+const std::pair<std::string, std::vector<std::string>> kExact[] = {
+    {"none", {}}, {"block", {}}, {"spa", {"rho=1", "refresh-prompt=0", "ahead=0"}}};
+
 DecodeOptions SdarOptions(const json& o) {
   DecodeOptions options;
   options.schedule = Schedule::kEvenSplitBlock;
@@ -230,8 +240,9 @@ DecodeOptions SdarOptions(const json& o) {
 TEST(FamilyDecode, Sdar) {
   TestModel model(kFamilies + "sdar/model");
   for (const json& one : Cases("sdar")) {
-    for (const std::string cache : {"none", "block"}) {
-      FamilyRun run(model, one["prompt"], SdarOptions(one["options"]), one["stop_ids"], cache);
+    for (const auto& [cache, cache_options] : kExact) {
+      FamilyRun run(model, one["prompt"], SdarOptions(one["options"]), one["stop_ids"], cache, {},
+                    cache_options);
       Expect(Decode(model, run), one, true, "settled",
              one["name"].get<std::string>() + " " + cache);
     }
@@ -260,9 +271,9 @@ DecodeOptions Llada2Options(const json& one) {
 TEST(FamilyDecode, Llada2) {
   TestModel model(kFamilies + "llada2/model");
   for (const json& one : Cases("llada2")) {
-    for (const std::string cache : {"none", "block"}) {
-      FamilyRun run(model, one["prompt"], Llada2Options(one), {one["eos_id"].get<TokenId>()},
-                    cache);
+    for (const auto& [cache, cache_options] : kExact) {
+      FamilyRun run(model, one["prompt"], Llada2Options(one), {one["eos_id"].get<TokenId>()}, cache,
+                    {}, cache_options);
       Expect(
           Decode(model, run), one, false, "changed",
           one["version"].get<std::string>() + " " + one["name"].get<std::string>() + " " + cache);
@@ -270,24 +281,29 @@ TEST(FamilyDecode, Llada2) {
   }
 }
 
+DecodeOptions FastDllmOptions(const json& one) {
+  const json& o = one["options"];
+  DecodeOptions options;
+  options.schedule = Schedule::kNone;
+  options.block_length = o["block_size"];
+  options.sub_block_length = o["small_block_size"];
+  options.threshold = o["threshold"].get<double>();
+  const size_t prompt = one["prompt"].size(), block = options.block_length;
+  // The partly filled first block counts as one.
+  options.gen_length =
+      prompt / block * block + o["max_new_tokens"].get<size_t>() / block * block - prompt;
+  options.block_attention = options.blocks_from_start = options.seed_blocks = true;
+  return options;
+}
+
 TEST(FamilyDecode, FastDllmV2) {
   TestModel model(kFamilies + "fast-dllm-v2/model");
   for (const json& one : Cases("fast-dllm-v2")) {
-    const json& o = one["options"];
-    const bool parts = o.value("use_block_cache", false);  // an approximation of its own
+    const bool parts = one["options"].value("use_block_cache", false);  // an approximation
     for (const std::string cache : {"none", "block"}) {
       if (parts && cache == "none") continue;
-      DecodeOptions options;
-      options.schedule = Schedule::kNone;
-      options.block_length = o["block_size"];
-      options.sub_block_length = o["small_block_size"];
-      options.threshold = o["threshold"].get<double>();
-      const size_t prompt = one["prompt"].size(), block = options.block_length;
-      // The partly filled first block counts as one.
-      options.gen_length =
-          prompt / block * block + o["max_new_tokens"].get<size_t>() / block * block - prompt;
-      options.block_attention = options.blocks_from_start = options.seed_blocks = true;
-      FamilyRun run(model, one["prompt"], options, {one["stop_id"].get<TokenId>()}, cache, {},
+      FamilyRun run(model, one["prompt"], FastDllmOptions(one), {one["stop_id"].get<TokenId>()},
+                    cache, {},
                     parts ? std::vector<std::string>{"parts=on"} : std::vector<std::string>{});
       Decoded decoded = Decode(model, run);
       auto expected = one;
@@ -319,21 +335,37 @@ TEST(FamilyDecode, Rnd1) {
   }
 }
 
+// The options of a case of block decoding; nothing for the others.
+std::optional<DecodeOptions> BlockOptions(const std::string& family, const json& one) {
+  if (family == "llada2") return Llada2Options(one);
+  if (family == "sdar") return SdarOptions(one["options"]);
+  if (family == "fast-dllm-v2") return FastDllmOptions(one);
+  if (one["sampler"] == "BD3LMSampler.sample") return A2dOptions(one);
+  return std::nullopt;
+}
+
+std::vector<TokenId> StopIds(const json& one) {
+  if (one.contains("stop_ids")) return one["stop_ids"];
+  return {one[one.contains("stop_id") ? "stop_id" : "eos_id"].get<TokenId>()};
+}
+
+class BlockDecode : public testing::TestWithParam<std::string> {};
+
 // The same bits alone, in a batch, with one thread and with two.
-TEST(FamilyDecode, AnswersDoNotDependOnBatchOrThreads) {
-  TestModel one_thread(kFamilies + "llada2/model", 1), two_threads(kFamilies + "llada2/model", 2);
-  const std::vector<json> cases = Cases("llada2");
+TEST_P(BlockDecode, AnswersDoNotDependOnBatchOrThreads) {
+  const std::string folder = kFamilies + GetParam() + "/model";
+  TestModel one_thread(folder, 1), two_threads(folder, 2);
   std::vector<Decoded> alone;
-  for (const json& one : cases) {
-    FamilyRun run(one_thread, one["prompt"], Llada2Options(one), {one["eos_id"].get<TokenId>()},
-                  "block");
-    alone.push_back(Decode(one_thread, run));
-  }
   std::vector<std::unique_ptr<FamilyRun>> together;
-  for (const json& one : cases) {
-    together.push_back(std::make_unique<FamilyRun>(two_threads, one["prompt"], Llada2Options(one),
-                                                   std::vector<TokenId>{one["eos_id"]}, "block"));
+  for (const json& one : Cases(GetParam())) {
+    const auto options = BlockOptions(GetParam(), one);
+    if (!options) continue;
+    FamilyRun run(one_thread, one["prompt"], *options, StopIds(one), "block");
+    alone.push_back(Decode(one_thread, run));
+    together.push_back(
+        std::make_unique<FamilyRun>(two_threads, one["prompt"], *options, StopIds(one), "block"));
   }
+  ASSERT_GE(alone.size(), 4u);
   for (bool running = true; running;) {
     std::vector<Generation*> batch;
     std::vector<FamilyRun*> runs;
@@ -352,6 +384,15 @@ TEST(FamilyDecode, AnswersDoNotDependOnBatchOrThreads) {
     EXPECT_EQ(together[i]->result.passes, alone[i].passes) << i;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, BlockDecode,
+                         testing::Values("a2d-qwen2", "a2d-qwen3", "fast-dllm-v2", "llada2",
+                                         "sdar"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace spa

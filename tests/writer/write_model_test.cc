@@ -113,13 +113,28 @@ TEST(WriteSynthetic, EveryShapeLoadsAndRuns) {
       Engine engine({.model = path, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
       EXPECT_EQ(engine.config().family, family->name);
       EXPECT_EQ(engine.config().mask_id, config.mask_id) << shape.name;
+      EXPECT_EQ(engine.config().expand_id, config.expand_id) << shape.name;
+      EXPECT_EQ(engine.config().attention, config.attention) << shape.name;
       // DiffusionGemma has no mask: its canvas is noise.
       const std::vector<TokenId> ids = {1, 2, config.mask_id >= 0 ? config.mask_id : 3};
       engine.DenseLogits(ids, [&](size_t, std::span<const float> logits) {
         EXPECT_TRUE(std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }))
             << shape.name;
       });
+      // Its makers' decoding, with the cache it gets unless told otherwise.
+      DecodeOptions options = engine.DefaultDecodeOptions();
+      options.gen_length = options.block_length = options.steps = 8;
+      options.stop = Stop::kNever;
+      const auto generation =
+          RunAlone(engine, {{1, 2, 3, 4, 5},
+                            options,
+                            engine.PrepareCache({.name = engine.DefaultCache(), .options = {}})});
+      const auto answer = CanvasIds(generation->decoder());
+      EXPECT_GE(answer.size(), 8u) << shape.name;
+      EXPECT_EQ(std::ranges::count(answer, config.mask_id), 0) << shape.name;
     }
+    // Llama 3.2 scales its rotation, which is refused: there is no shape to run.
+    EXPECT_EQ(family->shapes.empty(), family->name == "a2d-llama") << family->name;
   }
 }
 

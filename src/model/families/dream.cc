@@ -65,6 +65,23 @@ ModelConfig Base() {
                     .dkv_by_block = false}};
 }
 
+void SetShape(ModelConfig& config) {
+  config.num_layers = 28;
+  config.model_dim = 3584;
+  config.num_heads = 28;
+  config.num_kv_heads = 4;
+  config.head_dim = 128;
+  config.ffn_dim = 18944;
+  config.vocab_rows = 152064;
+  config.context_length = 131072;
+  config.norm_epsilon = 1e-6f;
+  config.rope_theta = 1000000.0;
+  config.mask_id = 151666;
+  config.eos_id = 151643;
+  config.bos_id = 151643;
+  config.pad_id = 151643;
+}
+
 }  // namespace
 
 const Family& DreamFamily() {
@@ -77,22 +94,12 @@ const Family& DreamFamily() {
       .folder_names = &kQwenNames,
       .read_folder = ReadFolder,
       .read_gguf = ReadGguf,
-      .shapes = {{"dream-7b",
+      .shapes = {{"dream-7b", SetShape},
+                 {"dreamon-7b",
                   [](ModelConfig& config) {
-                    config.num_layers = 28;
-                    config.model_dim = 3584;
-                    config.num_heads = 28;
-                    config.num_kv_heads = 4;
-                    config.head_dim = 128;
-                    config.ffn_dim = 18944;
-                    config.vocab_rows = 152064;
-                    config.context_length = 131072;
-                    config.norm_epsilon = 1e-6f;
-                    config.rope_theta = 1000000.0;
-                    config.mask_id = 151666;
-                    config.eos_id = 151643;
-                    config.bos_id = 151643;
-                    config.pad_id = 151643;
+                    SetShape(config);
+                    config.expand_id = 151667;
+                    SetDecodeDefaults(config);
                   }}},
       .tokens = {{151643, "<|endoftext|>"},
                  {151644, "<|im_start|>"},
