@@ -256,11 +256,11 @@ RowSet ReadRows(nb::handle value, const RowSet& among, size_t num_rows, const ch
   Given given;
   if (!nb::try_cast(value, given, false)) {
     nb::object array = nb::module_::import_("numpy").attr("ascontiguousarray")(value);
-    if (nb::len(array) == 0) return RowSet();
     if (!nb::try_cast(array, given, false)) {
       throw Error("{}: rows are a list or an array of numbers, or a mask of all rows", who);
     }
   }
+  if (given.size() == 0) return RowSet();  // NumPy takes the numbers of an empty list for real ones
   std::vector<uint32_t> rows;
   const auto read = [&](const auto* data) {
     rows.reserve(given.size());

@@ -324,7 +324,8 @@ def test_results_show_themselves(model):
 def test_ctrl_c_ends_the_work(work):
     """A process that computes for long is interrupted and says KeyboardInterrupt."""
     code = f"""
-import spa, sys
+import signal, spa
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by a job in a shell's background
 model = spa.Model(threads=1)
 print("ready", flush=True)
 try:

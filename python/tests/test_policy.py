@@ -253,3 +253,14 @@ def test_masks_lists_and_numbers_name_the_same_rows(model):
     ):
         cache = answer(begin_step=lambda self, step: convert(step.visible, step.num_rows))
         assert same(model.generate(QUESTIONS[0], cache=cache).ids, expected)
+
+
+def test_no_rows_in_any_form(model):
+    """The engine adds those it needs."""
+    for nothing in ([], np.array([]), np.array([], np.int64)):
+        cache = answer(
+            begin_step=lambda self, step, nothing=nothing: step.visible if step.step == 0 else nothing
+        )
+        frames = list(model.steps(QUESTIONS[0], cache=cache, gen_length=32))
+        assert frames[-1].settled.all() or frames[-1].ended
+        assert len(frames[1].rows[0]) < len(frames[0].rows[0])
