@@ -1,10 +1,11 @@
 // Products of quantised weights with int8 activations.
 //
 // A block of a panel is first brought into the form the kernels want, bytes and float scales; it
-// then stays in L1 while tiles of up to 4 rows pass by from L2. In each group of inputs the
+// then stays in L1 while tiles of up to 4 or 8 rows pass by from L2. In each group of inputs the
 // products are summed as integers, exactly; the group's sum is scaled into a float sum, group after
-// group. The float sums live in memory (L1), which leaves the registers to the integer sums. The K
-// types have integer scales within a super-block of 8 groups: all of it is summed as integers.
+// group. With 16 registers the float sums live in memory (L1), which leaves the registers to the
+// integer sums. The K types have integer scales within a super-block of 8 groups: all of it is
+// summed as integers.
 #include "kernels/targets.h"
 // The rest is compiled once per target.
 #undef HWY_TARGET_INCLUDE
@@ -69,40 +70,32 @@ HWY_INLINE VU8 HighNibbles(VU8 bytes) {
   return LowNibbles(hn::BitCast(DU8(), hn::ShiftRight<4>(hn::BitCast(d16, bytes))));
 }
 
-// Bytes of a quad that is kept in 4 bits, or not.
+// Bytes of two quads whose values are kept in 4 bits, or not.
 template <bool kNibbles>
-constexpr size_t kQuadStride = kNibbles ? kQuadBytes / 2 : kQuadBytes;
+constexpr size_t kTwoQuadsBytes = kNibbles ? kQuadBytes : 2 * kQuadBytes;
 
-// The values of a quad as bytes.
+// The values of two quads as bytes.
 template <bool kNibbles>
-HWY_INLINE void LoadQuad(const uint8_t* quad, VU8 (&w)[kVecs]) {
+HWY_INLINE void LoadTwoQuads(const uint8_t* from, VU8 (&w0)[kVecs], VU8 (&w1)[kVecs]) {
   constexpr DU8 d8;
-  if constexpr (kNibbles && kWide) {
-#if HWY_TARGET == HWY_AVX3_DL
-    const __m512i both =
-        _mm512_broadcast_i64x4(_mm256_load_si256(reinterpret_cast<const __m256i*>(quad)));
-    const __m512i shifts = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi32(4), 1);
-    w[0] = LowNibbles(VU8{_mm512_srlv_epi32(both, shifts)});
-#endif
-  } else if constexpr (kNibbles) {
-    for (size_t v = 0; v < kVecs / 2; ++v) {
-      const VU8 both = hn::Load(d8, quad + v * kLanes * kQuad);
-      w[v] = LowNibbles(both);
-      w[v + kVecs / 2] = HighNibbles(both);
-    }
-  } else {
-    for (size_t v = 0; v < kVecs; ++v) w[v] = hn::Load(d8, quad + v * kLanes * kQuad);
+  for (size_t v = 0; v < kVecs; ++v) {
+    const VU8 first = hn::Load(d8, from + v * kLanes * kQuad);
+    w0[v] = kNibbles ? LowNibbles(first) : first;
+    w1[v] = kNibbles ? HighNibbles(first) : hn::Load(d8, from + kQuadBytes + v * kLanes * kQuad);
   }
 }
 
 // 4-bit values become bytes.
 void UnpackNibbles(const uint8_t* HWY_RESTRICT from, size_t num_groups, uint8_t* HWY_RESTRICT to) {
-  for (size_t quad = 0; quad < num_groups * kQuadsPerGroup; ++quad) {
-    VU8 w[kVecs];
-    LoadQuad<true>(from, w);
-    for (size_t v = 0; v < kVecs; ++v) hn::Store(w[v], DU8(), to + v * kLanes * kQuad);
-    from += kQuadBytes / 2;
-    to += kQuadBytes;
+  for (size_t quad = 0; quad < num_groups * kQuadsPerGroup; quad += 2) {
+    VU8 w0[kVecs], w1[kVecs];
+    LoadTwoQuads<true>(from, w0, w1);
+    for (size_t v = 0; v < kVecs; ++v) {
+      hn::Store(w0[v], DU8(), to + v * kLanes * kQuad);
+      hn::Store(w1[v], DU8(), to + kQuadBytes + v * kLanes * kQuad);
+    }
+    from += kTwoQuadsBytes<true>;
+    to += kTwoQuadsBytes<false>;
   }
 }
 
@@ -439,8 +432,7 @@ template <class Arithmetic, bool kNibbles, size_t kRows>
 HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a, size_t quad,
                          typename Arithmetic::Sum (&sums)[kRows][kVecs]) {
   VU8 w0[kVecs], w1[kVecs];
-  LoadQuad<kNibbles>(values, w0);
-  LoadQuad<kNibbles>(values + kQuadStride<kNibbles>, w1);
+  LoadTwoQuads<kNibbles>(values, w0, w1);
   ForEachRow<kRows>([&](size_t r)
                         HWY_ATTR { Arithmetic::Add(sums[r], w0, w1, a.Row(r).q + quad * kQuad); });
 }
@@ -466,7 +458,7 @@ struct Groups {
         for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
       });
       HWY_UNROLL(4)
-      for (size_t quad = 0; quad < kQuadsPerGroup; quad += 2, values += 2 * kQuadStride<kNibbles>) {
+      for (size_t quad = 0; quad < kQuadsPerGroup; quad += 2, values += kTwoQuadsBytes<kNibbles>) {
         AddQuads<Arithmetic, kNibbles>(values, a, quad, sums);
       }
       VI32 totals[kRows][kVecs];
@@ -515,8 +507,8 @@ struct SuperBlocks {
           });
           HWY_UNROLL(4)
           for (size_t quad = first; quad < first + kQuadsPerSum; quad += 2) {
-            AddQuads<Arithmetic, kNibbles>(values + quad * kQuadStride<kNibbles>, group, quad,
-                                           sums);
+            AddQuads<Arithmetic, kNibbles>(values + quad / 2 * kTwoQuadsBytes<kNibbles>, group,
+                                           quad, sums);
           }
           ForEachRow<kRows>([&](size_t r) HWY_ATTR {
             VI32 scaled[kVecs];
@@ -528,7 +520,7 @@ struct SuperBlocks {
             KeepOrder(totals[r]);
           });
         }
-        values += kQuadsPerGroup * kQuadStride<kNibbles>;
+        values += kQuadsPerGroup / 2 * kTwoQuadsBytes<kNibbles>;
         scale_pairs += kParts * 2 * kPanelWidth;
       }
       constexpr DF32 df;

@@ -156,16 +156,13 @@ void PackInts(const MatrixSource& source, size_t panel, PackedMatrix::Panels& pa
     const auto put = [&](size_t channel, uint32_t word) {
       std::memcpy(dst + channel * sizeof(word), &word, sizeof(word));
     };
-    for (size_t input = 0; input < info.block_size; input += kQuad) {
-      if (panels.form == PanelForm::kInt4) {
-        for (size_t c = 0; c < kPanelWidth / 2; ++c) {
-          put(c, Word(values[c] + input) | Word(values[c + kPanelWidth / 2] + input) << 4);
-        }
-        dst += kPanelWidth / 2 * kQuad;
-      } else {
-        for (size_t c = 0; c < kPanelWidth; ++c) put(c, Word(values[c] + input));
-        dst += kPanelWidth * kQuad;
+    const bool nibbles = panels.form == PanelForm::kInt4;
+    for (size_t input = 0; input < info.block_size; input += nibbles ? 2 * kQuad : kQuad) {
+      for (size_t c = 0; c < kPanelWidth; ++c) {
+        const uint32_t word = Word(values[c] + input);
+        put(c, nibbles ? word | Word(values[c] + input + kQuad) << 4 : word);
       }
+      dst += kPanelWidth * kQuad;
     }
   }
 }

@@ -21,7 +21,7 @@ enum class PanelForm {
   kF32,   // float [cols][16]
   kF16,   // half [cols][16]
   kBF16,  // uint32 [cols][8]: channel c in the low half of word c, channel c + 8 in the high half
-  kInt4,  // uint8 [cols/4][8][4]: channel c in the low nibble of [c], channel c + 8 in the high one
+  kInt4,  // uint8 [cols/8][16][4]: inputs 0 to 3 of 8 in low nibbles, 4 to 7 in high ones
   kInt6,  // uint8 [cols/4][16][4], at most 63
   kInt8,  // int8 [cols/4][16][4]
 };
