@@ -496,10 +496,17 @@ struct SuperBlocks {
   }
 };
 
+// The thread's own. On the heap: thread-local storage costs every thread of the program its size.
+WeightBlock& OwnBlock() {
+  thread_local Mat<WeightBlock> block;
+  block.Resize(1, 1);
+  return *block.data();
+}
+
 template <bool kNibbles, class Form>
 void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels& w,
                      const float* bias, const MatMulPart& part, MatView<float> y) {
-  thread_local WeightBlock block;
+  WeightBlock& block = OwnBlock();
   PartSums sums(part);
   const size_t blocks_per_panel = (x.num_groups + kBlockGroups - 1) / kBlockGroups;
   const size_t num_blocks = blocks_per_panel * part.num_panels;
