@@ -28,8 +28,8 @@ PolicyFactory MakeNone(OptionReader&, const PolicyContext&) {
 const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
       {{"none", "every row, every layer, every step: exact", ""}, MakeNone},
-      {{"spa", "SPA-Cache: the rows that drifted most, a budget per layer",
-        "rho=1 scope=all", SpaOptionTable()},
+      {{"spa", "SPA-Cache: the rows that drifted most, a budget per layer", "rho=1 scope=all",
+        SpaOptionTable()},
        MakeSpa},
       {{"block", "Block diffusion: finished blocks are kept, a step costs its block; exact there",
         "refresh=1", BlockOptionTable()},

@@ -33,8 +33,7 @@ Talk Converse(const Server& server) {
   Talk talk;
   for (const char* first : {"not ( True ) is", "True or False is"}) {
     Json messages = Json::array();
-    for (const std::string question :
-         {std::string(first), std::string("True is"), std::string("not False is")}) {
+    for (const char* question : {first, "True is", "not False is"}) {
       messages.push_back({{"role", "user"}, {"content", question}});
       const auto result = Ask(server, Body(messages));
       EXPECT_TRUE(result && result->status == 200) << (result ? result->body : "");
