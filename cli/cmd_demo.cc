@@ -27,13 +27,15 @@ struct Flags {
 
 // One cache's answer.
 struct Side {
-  Side(Engine& engine, GenerationRequest request)
-      : runner(engine), generation(runner.Add(std::move(request))) {}
+  Side(Engine& engine, const GenerationRequest& asked)
+      : request(asked), runner(engine), generation(runner.Add(asked)) {}
 
   GenerationStats stats() const { return generation.Stats(); }
 
+  GenerationRequest request;
   Runner runner;
   Generation& generation;
+  double seconds = 0.0;
 };
 using Sides = std::vector<std::unique_ptr<Side>>;
 
@@ -77,11 +79,26 @@ std::vector<std::string> Columns(const Engine& engine, const Sides& sides, const
           line < text.size() ? canvases[i].Width(line) : 0);
     }
     const std::string status =
-        fmt::format("step {} · {:.0f}% of rows · {:.0f} ms", stats.steps,
-                    100.0 * stats.rows_fraction(), stats.engine_seconds * 1e3);
+        fmt::format("step {} · {:.0f}% of rows", stats.steps, 100.0 * stats.rows_fraction());
     add(height + 1, fmt::format("{}{}{}", style.dim, status, style.reset), DisplayWidth(status));
   }
   return lines;
+}
+
+// A step of a small model is shorter than waking up after a pause. So short answers are given again
+// without pauses, and the fastest counts.
+void TimeSides(Engine& engine, Sides& sides) {
+  constexpr double kShort = 0.5;  // seconds
+  constexpr int kRounds = 5;
+  for (const auto& side : sides) side->seconds = side->stats().engine_seconds;
+  for (int round = 0; round < kRounds; ++round) {
+    for (const auto& side : sides) {
+      if (side->seconds > kShort) continue;
+      Side again(engine, side->request);
+      while (!again.generation.done()) again.runner.Step();
+      side->seconds = std::min(side->seconds, again.stats().engine_seconds);
+    }
+  }
 }
 
 void PrintSummary(const Engine& engine, const Sides& sides) {
@@ -99,16 +116,14 @@ void PrintSummary(const Engine& engine, const Sides& sides) {
     table.push_back(
         {stats.cache, std::to_string(stats.steps),
          fmt::format("{} ({:.1f}%)", stats.rows_computed, 100.0 * stats.rows_fraction()),
-         fmt::format("{:.0f} ms", stats.engine_seconds * 1e3),
-         fmt::format("{:.0f}", static_cast<double>(stats.generated_tokens) / stats.engine_seconds),
+         fmt::format("{:.0f} ms", side->seconds * 1e3),
+         fmt::format("{:.0f}", static_cast<double>(stats.generated_tokens) / side->seconds),
          shown});
   }
   fmt::print("\n{}", FormatTable(table));
-  const GenerationStats first = sides[0]->stats();
   for (size_t i = 1; i < sides.size(); ++i) {
-    const GenerationStats stats = sides[i]->stats();
-    fmt::print("{} is {:.1f} times as fast as {}; the answers {}.\n", stats.cache,
-               first.engine_seconds / stats.engine_seconds, first.cache,
+    fmt::print("{} is {:.1f} times as fast as {}; the answers {}.\n", sides[i]->stats().cache,
+               sides[0]->seconds / sides[i]->seconds, sides[0]->stats().cache,
                answers[i] == answers[0] ? "agree word for word" : "differ");
   }
 }
@@ -137,7 +152,7 @@ void Run(const Flags& flags) {
   const Style style(live);
   Watch watch;
   Pace pace{std::chrono::milliseconds(static_cast<int64_t>(flags.pause_ms))};
-  // In turn, step by step, so that all resolve at once on the screen; each is timed by itself.
+  // In turn, step by step, so that all resolve at once on the screen.
   for (bool running = true; running;) {
     running = false;
     for (const auto& side : sides) {
@@ -156,6 +171,7 @@ void Run(const Flags& flags) {
       fmt::print("{}: {}\n", side->stats().cache, AnswerText(*engine, side->generation.decoder()));
     }
   }
+  TimeSides(*engine, sides);
   PrintSummary(*engine, sides);
 }
 
