@@ -181,7 +181,7 @@ size_t SpaPolicy::CountOf(size_t layer, const StepInput& step) const {
   // The budget is a share of all rows that will ever compete, so that the first blocks do not
   // starve.
   const size_t num_rows = options_.scope == Scope::kReach
-                              ? step.visible.Between(step.prompt_length, step.num_rows()).size()
+                              ? step.visible.Between(answer_begin_, step.num_rows()).size()
                               : scope_.size();
   size_t count = BudgetRows(options_.ratios[layer], num_rows);
   // A step that follows several settled tokens gets as many budgets.
