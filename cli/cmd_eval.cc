@@ -58,7 +58,6 @@ void RunChoices(const Flags& flags) {
   options.limit = flags.limit;
   options.few_shot = flags.few_shot;
   options.raw = flags.raw;
-  options.kv = flags.model.kv;
   options.samples = flags.samples;
   options.likelihood.estimator = ParseEstimator(flags.estimator);
   options.likelihood.draws = flags.draws;
@@ -134,7 +133,6 @@ void Run(const Flags& flags) {
   options.warm = flags.warm;
   options.batch = flags.batch;
   options.raw = flags.raw;
-  options.kv = flags.model.kv;
   options.samples = flags.samples;
   flags.decode.Choices();
   flags.cache.Check();

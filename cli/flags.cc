@@ -14,17 +14,6 @@
 namespace spa::cli {
 namespace {
 
-const std::map<std::string, KvType> kKvTypes = {
-    {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}};
-
-template <typename T>
-std::vector<std::string> Keys(const std::map<std::string, T>& map) {
-  std::vector<std::string> keys;
-  keys.reserve(map.size());
-  for (const auto& [key, value] : map) keys.push_back(key);
-  return keys;
-}
-
 const char* TypeName(const OptionInfo& info) {
   switch (info.type) {
     case OptionType::kCount:
@@ -53,9 +42,11 @@ Flag ModelFlags::Add(Command& command) {
       .Between(1, 1024)
       .Type("N");
   command
-      .Add("--kv", kv,
-           fmt::format("Type of kept keys, values and updates: f32, f16, bf16 (default {})", kv))
-      .OneOf(Keys(kKvTypes))
+      .Add(
+          "--kv", kv,
+          "Type of kept keys, values and updates: f32, f16, bf16; auto is f16 where weights have 8 "
+          "bits or fewer, else f32 (default auto)")
+      .OneOf({"auto", "f32", "f16", "bf16"})
       .Type("TYPE");
   return added;
 }
@@ -65,7 +56,7 @@ std::unique_ptr<Engine> ModelFlags::Load() const {
   auto engine = std::make_unique<Engine>(EngineOptions{
       .model = model,
       .threads = threads,
-      .kv_type = kKvTypes.at(kv),
+      .kv_type = ParseKvType(kv),
       .progress = [&bar](std::string_view what, double share) { bar.Show(what, share); }});
   engine->set_progress({});
   return engine;

@@ -18,7 +18,7 @@ namespace spa::cli {
 struct ModelFlags {
   std::string model;
   size_t threads = 0;
-  std::string kv = "f32";
+  std::string kv = "auto";
 
   Flag Add(Command& command);  // returns that of the model
   // Loads the model with a progress bar.

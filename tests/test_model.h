@@ -34,7 +34,7 @@ struct TestModel {
                                 .fill_id = file.config().eos_id.value_or(0),
                                 .stop_ids = {},
                                 .num_tokens = file.config().vocab_rows};
-    return std::make_unique<Generation>(file.config(), prompt, options, vocabulary, kDefaultKvType,
+    return std::make_unique<Generation>(file.config(), prompt, options, vocabulary, KvType::kF32,
                                         policy);
   }
 

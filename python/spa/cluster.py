@@ -131,7 +131,7 @@ class Work:
 
     kind: str  # generate or evaluate
     model: str | None = None
-    kv: str = "f32"
+    kv: str = "auto"
     cache: str | None = None
     options: dict = dataclasses.field(default_factory=dict)
     raw: bool = False
@@ -476,7 +476,7 @@ def _arguments() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--model", help="file or folder, the same path on every machine")
-    shared.add_argument("--kv", default="f32")
+    shared.add_argument("--kv", default="auto")
     shared.add_argument("--cache", help="as in `spa generate --cache`, NAME:KEY=VALUE")
     shared.add_argument("--raw", action="store_true", help="ask without the chat template")
     shared.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")

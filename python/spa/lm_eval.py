@@ -40,7 +40,7 @@ class SpaLM(LM):
         self,
         pretrained: str | None = None,
         threads: int = 0,
-        kv: str = "f32",
+        kv: str = "auto",
         cache: str | None = None,
         batch_size: int | str = 1,
         max_batch_size: int | None = None,

@@ -45,7 +45,7 @@ class Model:
     Threads of Python may share a model: it computes for one of them at a time, without the GIL.
     """
 
-    def __init__(self, path: Path | None = None, *, threads: int = 0, kv: str = "f32"):
+    def __init__(self, path: Path | None = None, *, threads: int = 0, kv: str = "auto"):
         self._model = _spa.Model(os.fspath(path or ""), threads, kv)
         self._path = path
         self._prepared: dict[Any, _spa.Cache] = {}

@@ -40,20 +40,12 @@ void CheckSignals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-KvType ParseKv(const std::string& name) {
-  if (name == "f32") return KvType::kF32;
-  if (name == "f16") return KvType::kF16;
-  if (name == "bf16") return KvType::kBF16;
-  throw Error("the type of keys and values is f32, f16 or bf16, not '{}'", name);
-}
-
 class Model {
  public:
   Model(const std::filesystem::path& path, size_t threads, const std::string& kv_type)
-      : kv(kv_type),
-        engine({.model = path,
+      : engine({.model = path,
                 .threads = threads,
-                .kv_type = ParseKv(kv_type),
+                .kv_type = ParseKvType(kv_type),
                 .progress = [](std::string_view, double) { CheckSignals(); }}) {}
 
   // Computes without the GIL, while no other thread does.
@@ -80,7 +72,6 @@ class Model {
     return choices.Resolve(engine);
   }
 
-  std::string kv;
   Engine engine;
 
  private:
@@ -302,7 +293,6 @@ EvalResult RunEvaluate(Model& model, const std::vector<std::filesystem::path>& d
                      .batch = batch,
                      .raw = raw,
                      .warm = warm,
-                     .kv = model.kv,
                      .decode = model.Decode(choices),
                      .cache = ParseCacheSpec(cache),
                      .samples = samples},

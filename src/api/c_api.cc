@@ -189,8 +189,8 @@ const char* spa_last_error(void) { return spa::last_error.c_str(); }
 spa_status spa_model_load(const char* path, size_t threads, spa_model** model) {
   return Guarded([&] {
     Require(model != nullptr, "model is NULL");
-    *model = new spa_model{
-        spa::Engine({.model = path != nullptr ? path : "", .threads = threads, .progress = {}})};
+    *model = new spa_model{spa::Engine(
+        {.model = path != nullptr ? path : "", .threads = threads, .kv_type = {}, .progress = {}})};
   });
 }
 

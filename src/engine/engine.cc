@@ -21,13 +21,18 @@ std::unique_ptr<ModelFile> OpenModel(const std::filesystem::path& path) {
   return std::make_unique<ModelFile>(ModelFile::FromMemory(EmbeddedModel(), "the embedded model"));
 }
 
+KvType StandardKvType(const ModelFile& file) {
+  const bool quantised = Info(file.Get(TensorRole::kWk).dtype).block_size > 1;
+  return quantised ? KvType::kF16 : KvType::kF32;
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options)
     : pool_(options.threads),
-      kv_type_(options.kv_type),
       progress_(options.progress),
-      file_(OpenModel(options.model)) {
+      file_(OpenModel(options.model)),
+      kv_type_(options.kv_type.value_or(StandardKvType(*file_))) {
   weights_ = LoadWeights(*file_, pool_, [&](uint64_t done, uint64_t total) {
     if (progress_) {
       progress_("loading", static_cast<double>(done) / static_cast<double>(total));
@@ -98,6 +103,7 @@ DecodeOptions Engine::DefaultDecodeOptions() const {
   options.temperature = published.temperature;
   options.top_p = published.top_p;
   options.threshold = published.threshold;
+  options.first_threshold = published.first_threshold;
   options.edit_threshold = published.edit_threshold;
   options.max_post_steps = published.max_post_steps;
   options.gen_length = options.steps = published.gen_length;

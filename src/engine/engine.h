@@ -26,7 +26,8 @@ namespace spa {
 struct EngineOptions {
   std::filesystem::path model;  // GGUF file or Hugging Face folder; empty: the embedded model
   size_t threads = 0;           // 0: one per core
-  KvType kv_type = kDefaultKvType;
+  // By default 16 bits if the weights have 8 or fewer: products round their rows to 8 bits anyway.
+  std::optional<KvType> kv_type;
   Progress progress;
 };
 
@@ -107,9 +108,9 @@ class Engine {
   void AdoptPrefix(Generation& from, Generation& to);
 
   ThreadPool pool_;
-  KvType kv_type_;
   Progress progress_;
   std::unique_ptr<ModelFile> file_;
+  KvType kv_type_;
   Weights weights_;
   std::optional<Tokenizer> tokenizer_;
   std::string no_tokenizer_;  // why there is none

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/block_codec.h"
 #include "kernels/block_layout.h"
 
@@ -125,6 +126,14 @@ void AddKept(KvType type, const std::byte* src, size_t count, float* dst) {
       for (size_t i = 0; i < count; ++i) dst[i] += FromBf16(Words(src)[i]);
       return;
   }
+}
+
+std::optional<KvType> ParseKvType(std::string_view name) {
+  if (name == "auto") return std::nullopt;
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+    if (NameOf(type) == name) return type;
+  }
+  throw Error("the type of keys and values is auto, f32, f16 or bf16, not '{}'", name);
 }
 
 void RoundAsKept(KvType type, float* values, size_t count) {

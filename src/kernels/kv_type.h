@@ -2,11 +2,18 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
+#include <string_view>
 
 namespace spa {
 
 enum class KvType { kF32, kF16, kBF16 };
-inline constexpr KvType kDefaultKvType = KvType::kF32;
+
+constexpr std::string_view NameOf(KvType type) {
+  return type == KvType::kF32 ? "f32" : type == KvType::kF16 ? "f16" : "bf16";
+}
+// Nothing for "auto": the model decides. Throws Error for an unknown name.
+std::optional<KvType> ParseKvType(std::string_view name);
 
 constexpr size_t ElementBytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
 

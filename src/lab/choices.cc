@@ -282,7 +282,7 @@ ChoiceResult EvaluateChoices(Engine& engine, const ChoiceEvalOptions& options,
   }
   const LikelihoodOptions& likelihood = options.likelihood;
   const Json settings = {{"model", fmt::format("{:016x}", engine.file().Fingerprint())},
-                         {"kv", options.kv},
+                         {"kv", NameOf(engine.kv_type())},
                          {"task", "choices"},
                          {"question_field", options.fields.question},
                          {"choices_field", options.fields.choices},

@@ -41,7 +41,6 @@ struct ChoiceEvalOptions {
   size_t limit = 0;     // questions per file; 0: all
   size_t few_shot = 0;  // the first questions of a file as solved examples, not scored
   bool raw = false;     // "question\nAnswer: choice" instead of the chat template
-  std::string kv;       // name of the engine's KV type, for the settings
   LikelihoodOptions likelihood;
   std::filesystem::path samples;  // empty: no records
 };

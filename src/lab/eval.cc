@@ -108,7 +108,7 @@ Json Settings(const Engine& engine, const EvalOptions& o, std::span<const Questi
     data.push_back({{"name", set.name}, {"hash", fmt::format("{:016x}", set.hash)}});
   }
   Json settings = {{"model", fmt::format("{:016x}", engine.file().Fingerprint())},
-                   {"kv", o.kv},
+                   {"kv", NameOf(engine.kv_type())},
                    {"task", TaskName(o.task.kind)},
                    {"extract", o.task.extract},
                    {"question_field", o.task.question_field},

@@ -47,7 +47,6 @@ struct EvalOptions {
   size_t batch = 1;
   bool raw = false;   // plain text instead of the chat template
   bool warm = false;  // the prefix all questions of a file share is computed once
-  std::string kv;     // name of the engine's KV type, for the settings
   DecodeOptions decode;
   CacheSpec cache;
   std::filesystem::path samples;  // empty: no records

@@ -17,7 +17,7 @@ Result<Model> LoadMini() { return Model::Load(kModel, 2); }
 TEST(PublicApi, AnswersAsTheEngineDoes) {
   auto model = LoadMini();
   ASSERT_TRUE(model) << model.error();
-  Engine engine({.model = kModel, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
+  Engine engine({.model = kModel, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   for (const char* cache : {"none", "spa", "spa:rank=8:scope=gen", "fast-dual"}) {
     const auto answer = model->Ask(kQuestion, {.options = "gen-length=32 block-length=16",
                                                .cache = cache,
@@ -60,7 +60,7 @@ TEST(PublicApi, LogitsAreTheDensePass) {
   const std::vector<int32_t> ids = {507, 508, 290, 509, 261};
   const auto logits = model->Logits(ids);
   ASSERT_TRUE(logits) << logits.error();
-  Engine engine({.model = kModel, .threads = 1, .kv_type = kDefaultKvType, .progress = {}});
+  Engine engine({.model = kModel, .threads = 1, .kv_type = KvType::kF32, .progress = {}});
   const size_t vocab = model->vocab_size();
   engine.DenseLogits(ids, [&](size_t row, std::span<const float> values) {
     EXPECT_TRUE(std::ranges::equal(values, std::span(*logits).subspan(row * vocab, vocab))) << row;

@@ -69,7 +69,7 @@ TEST(Golden, GuidanceIsTheReferencesFormula) {
   const TokenId mask = model.file.config().mask_id;
   const auto dense_logits = [&](std::vector<TokenId> ids) {
     ids.resize(prompt.size() + 32, mask);
-    SequenceState state(model.file.config(), ids.size(), 0, kDefaultKvType, model.Policy("none")());
+    SequenceState state(model.file.config(), ids.size(), 0, KvType::kF32, model.Policy("none")());
     const std::vector<uint8_t> masked(ids.size(), 0);
     SequenceStep step{&state, {}};
     step.input.ids = ids;

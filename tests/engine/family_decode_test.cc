@@ -46,7 +46,7 @@ class FamilyRun {
                     .spaced = {},
                     .expand_id = options.grow ? *model.file.config().expand_id : -1,
                     .delete_id = options.grow ? *model.file.config().eos_id : -1},
-                   kDefaultKvType, model.Policy(cache, cache_options), std::move(suffix),
+                   KvType::kF32, model.Policy(cache, cache_options), std::move(suffix),
                    std::move(canvas)) {}
 
   void Note() {

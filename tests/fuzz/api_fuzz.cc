@@ -7,7 +7,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static spa::Engine engine(
-      {.model = {}, .threads = 1, .kv_type = spa::kDefaultKvType, .progress = {}});
+      {.model = {}, .threads = 1, .kv_type = spa::KvType::kF32, .progress = {}});
   if (size == 0) return 0;
   const auto route = data[0] % 2 == 0 ? spa::Route::kChat : spa::Route::kCompletion;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);

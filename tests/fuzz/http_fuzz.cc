@@ -15,7 +15,7 @@ namespace {
 
 spa::Server& RunningServer() {
   static spa::Engine engine(
-      {.model = {}, .threads = 1, .kv_type = spa::kDefaultKvType, .progress = {}});
+      {.model = {}, .threads = 1, .kv_type = spa::KvType::kF32, .progress = {}});
   static spa::Server server(engine, [] {
     spa::ServerOptions options;
     options.port = 0;

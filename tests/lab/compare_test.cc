@@ -36,7 +36,7 @@ TEST(Agreement, CountsUpToVanillasEnd) {
 
 TEST(CompareCaches, VanillaAgreesWithItselfAndAllCachesGetARow) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
-  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   CompareOptions options;
   options.entries = Entries(ParseCacheList("spa:rho=1:min-drift=0:scope=all,spa"));
   CompareRule plain{.label = "plain", .decode = engine.DefaultDecodeOptions()};
@@ -94,7 +94,7 @@ TEST(AccuracyUnderParallelism, GivesThePublishedNumbers) {
 
 TEST(AblationEntries, CoverThePapersRows) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
-  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   const auto entries = AblationEntries(engine, ParseCacheSpec("spa"));
   size_t identifiers = 0, ranks = 0, budgets = 0, forms = 0;
   for (const CompareEntry& entry : entries) {

@@ -220,12 +220,11 @@ TEST_F(EvalTest, ResumedRunRepeatsNothing) {
                           R"({"examples": [{"input": "not ( True ) is", "target": "False"},
                        {"input": "True and not False is", "target": "True"},
                        {"input": "False or False is", "target": "False"}]})");
-  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   EvalOptions options;
   options.data = {data};
   options.limit = 2;
   options.batch = 2;
-  options.kv = "f32";
   options.decode = engine.DefaultDecodeOptions();
   options.decode.gen_length = options.decode.steps = 32;
   options.samples = folder_ / "samples.jsonl";
@@ -269,9 +268,8 @@ TEST_F(EvalTest, AWarmStartComputesSharedExamplesOnce) {
                        {"input": "True and not False is", "target": "True"},
                        {"input": "False or False is", "target": "False"},
                        {"input": "not ( False ) is", "target": "True"}]})")};
-  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   options.few_shot = 1;
-  options.kv = "f32";
   options.decode = engine.DefaultDecodeOptions();
   options.decode.gen_length = options.decode.steps = 32;
   options.cache = {.name = "spa", .options = {}};

@@ -8,7 +8,7 @@ namespace spa {
 namespace {
 
 TEST(Race, CountsStepsAndAddsUp) {
-  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   const SharedCache cache = engine.PrepareCache({.name = "spa", .options = {}});
   const std::vector<size_t> rates = {1, 3, 8};
   for (const bool whole : {false, true}) {
@@ -29,7 +29,7 @@ TEST(Race, CountsStepsAndAddsUp) {
 }
 
 TEST(Race, RefusesWhatItCannotCompute) {
-  Engine engine({.model = {}, .threads = 1, .kv_type = kDefaultKvType, .progress = {}});
+  Engine engine({.model = {}, .threads = 1, .kv_type = KvType::kF32, .progress = {}});
   const std::vector<size_t> rates = {1};
   const SharedCache none = engine.PrepareCache({.name = "none", .options = {}});
   EXPECT_THROW(MeasureRace(engine, none, {.prompt = 8, .answer = 16, .block = 8}, rates), Error);

@@ -30,7 +30,7 @@ class Script {
         ids_(prompt + gen, model.file.config().mask_id),
         masked_(prompt + gen, 0),
         state_(model.file.config(), prompt + gen,
-               SequenceState::PromptRows(model.file.config(), prompt), kDefaultKvType,
+               SequenceState::PromptRows(model.file.config(), prompt), KvType::kF32,
                model.Policy(cache, Words(options))()) {
     state_.trace = true;
     for (size_t i = 0; i < prompt; ++i) ids_[i] = static_cast<TokenId>(7 + 5 * i % 50);

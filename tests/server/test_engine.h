@@ -6,10 +6,8 @@
 namespace spa {
 
 inline Engine& TestEngine() {
-  static Engine engine({.model = SPA_TEST_DATA "/mini.gguf",
-                        .threads = 2,
-                        .kv_type = kDefaultKvType,
-                        .progress = {}});
+  static Engine engine(
+      {.model = SPA_TEST_DATA "/mini.gguf", .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   return engine;
 }
 

@@ -16,7 +16,7 @@ struct Sequence {
   Sequence(TestModel& model, const PolicyFactory& policy, TokenId seed)
       : ids(kRows, model.file.config().mask_id),
         masked(kRows, 1),
-        state(model.file.config(), kRows, kPrompt - 1, kDefaultKvType, policy()) {
+        state(model.file.config(), kRows, kPrompt - 1, KvType::kF32, policy()) {
     for (size_t i = 0; i < kPrompt; ++i) {
       ids[i] = static_cast<TokenId>((seed + 7 * i) % 200);
       masked[i] = 0;

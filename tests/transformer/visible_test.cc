@@ -19,7 +19,7 @@ std::vector<float> LogitsOfRun(TestModel& model, const PolicyFactory& policy, si
     ids[i] = static_cast<TokenId>(290 + 3 * i);
     masked[i] = 0;
   }
-  SequenceState state(model.file.config(), capacity, prompt, kDefaultKvType, policy());
+  SequenceState state(model.file.config(), capacity, prompt, KvType::kF32, policy());
   std::vector<float> all;
   std::vector<uint32_t> changed;
   for (size_t step = 0; step < lengths.size(); ++step) {
