@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/runner.h"
@@ -42,18 +43,40 @@ struct DriftSums {
   struct Cell {
     double rows = 0.0, drifted = 0.0, similarity = 0.0;
   };
+  struct Theory {
+    double rows = 0.0, error = 0.0, bound = 0.0, ratio = 0.0, moved = 0.0, unseen = 0.0;
+  };
   std::vector<std::array<Cell, kNumFeatures>> layers;
+  std::vector<Theory> theory;
   std::vector<double> value_cosine, attention_cosine;  // summed over `cosine_steps`
   double cosine_steps = 0.0;
   double tau = 0.95;
   std::vector<SimilarityMap>* maps = nullptr;  // filled for one prompt
 };
 
+// |h| / |V_r^T h| of each row, for h = gain * x and the proxy L_r V_r^T h: how much of the row lies
+// outside of what the proxy sees.
+std::vector<double> OutsideSpan(MatView<const float> x, std::span<const float> gain,
+                                MatView<const float> proxy,
+                                std::span<const double> singular_values) {
+  std::vector<double> ratios(x.rows);
+  for (size_t i = 0; i < x.rows; ++i) {
+    double whole = 0.0, seen = 0.0;
+    for (size_t j = 0; j < x.cols; ++j) whole += std::pow(double{gain[j]} * x.Row(i)[j], 2);
+    for (size_t j = 0; j < proxy.cols; ++j) {
+      if (singular_values[j] > 0.0) seen += std::pow(proxy.Row(i)[j] / singular_values[j], 2);
+    }
+    ratios[i] = seen > 0.0 ? std::sqrt(whole / seen) : 0.0;
+  }
+  return ratios;
+}
+
 // Recomputes everything, as `none` does, and compares each feature with the step before.
 class DriftPolicy : public CachePolicy {
  public:
-  DriftPolicy(DriftSums& sums, const SpaModel& proxies, bool scope_all)
-      : sums_(sums), proxies_(proxies), scope_all_(scope_all) {}
+  DriftPolicy(DriftSums& sums, const SpaModel& proxies,
+              const std::vector<std::vector<double>>& spectra, bool scope_all)
+      : sums_(sums), proxies_(proxies), spectra_(spectra), scope_all_(scope_all) {}
 
   // Outputs are kept so that the last layer runs whole: it is compared too.
   Keeps keeps() const override { return {.kv = false, .reuse = Reuse::kOutput}; }
@@ -71,7 +94,9 @@ class DriftPolicy : public CachePolicy {
   LayerPlan PlanLayer(LayerView& view) override {
     pool_ = view.pool;
     previous_.resize(view.config->num_layers);
+    outside_.resize(view.config->num_layers);
     sums_.layers.resize(view.config->num_layers);
+    sums_.theory.resize(view.config->num_layers);
     sums_.value_cosine.resize(view.config->num_layers);
     sums_.attention_cosine.resize(view.config->num_layers);
     if (view.layer > 0) Compare(view.layer - 1, Feature::kOutput, view.x);
@@ -81,8 +106,14 @@ class DriftPolicy : public CachePolicy {
     rows_.Set(view.x.Rows(0, all_.size()));
     MatMul(rows_, projection, projected_.View(), *pool_);
     Compare(view.layer, Feature::kProxy, projected_.View());
+    const std::vector<float> proxy_similarity = similarity_;
+    const std::vector<double> before = std::exchange(
+        outside_[view.layer], OutsideSpan(view.x.Rows(0, all_.size()), view.weights->attn_norm,
+                                          projected_.View(), spectra_[view.layer]));
     const MatView<const float> values = view.Values(all_);
     Compare(view.layer, Feature::kValue, values);
+    value_similarity_ = similarity_;
+    if (!first_step_) CheckLemma(view.layer, proxy_similarity, before);
     if (!first_step_) sums_.value_cosine[view.layer] += MeanPairwiseCosine(InScope(values));
     LayerPlan plan = LayerPlan::Of(all_);
     plan.ask_after_attention = true;
@@ -94,6 +125,12 @@ class DriftPolicy : public CachePolicy {
     Compare(view.layer, Feature::kAttention, view.heads);
     if (!first_step_) {
       sums_.attention_cosine[view.layer] += MeanPairwiseCosine(InScope(view.heads));
+      DriftSums::Theory& theory = sums_.theory[view.layer];
+      for (size_t i = 0; i < similarity_.size(); ++i) {
+        if (1.0 - similarity_[i] <= TheoryCheck::kMoved) continue;
+        theory.moved += 1.0;
+        if (1.0 - value_similarity_[i] < TheoryCheck::kStill) theory.unseen += 1.0;
+      }
     }
     return {};
   }
@@ -104,6 +141,27 @@ class DriftPolicy : public CachePolicy {
  private:
   MatView<const float> InScope(MatView<const float> all_rows) const {
     return all_rows.Rows(scope_[0], scope_.size());
+  }
+
+  // The paper's lemma: the similarity of two proxies is that of the values to within
+  // 1/2 (lambda_{r+1} / lambda_r)^2 (|h1| / |V_r^T h1| + |h2| / |V_r^T h2|)^2.
+  void CheckLemma(size_t layer, std::span<const float> proxy_similarity,
+                  std::span<const double> before) {
+    const size_t rank = projected_.cols();
+    const std::vector<double>& lambda = spectra_[layer];
+    const double next = lambda.size() > rank ? lambda[rank] / lambda[rank - 1] : 0.0;
+    DriftSums::Theory& theory = sums_.theory[layer];
+    for (size_t i = 0; i < proxy_similarity.size(); ++i) {
+      const double error = std::abs(double{proxy_similarity[i]} - value_similarity_[i]);
+      const double sum = before[scope_[i]] + outside_[layer][scope_[i]];
+      const double bound = 0.5 * next * next * sum * sum;
+      theory.rows += 1.0;
+      theory.error += error;
+      theory.bound += std::min(bound, 2.0);
+      // Two cosines in float32 differ by rounding alone.
+      constexpr double kRounding = 1e-5;
+      if (bound > 0.0) theory.ratio = std::max(theory.ratio, (error - kRounding) / bound);
+    }
   }
 
   // rows: [num_rows, any width]
@@ -133,6 +191,7 @@ class DriftPolicy : public CachePolicy {
 
   DriftSums& sums_;
   const SpaModel& proxies_;
+  const std::vector<std::vector<double>>& spectra_;
   bool scope_all_;
   size_t seen_ = 0;         // rows of the step before
   bool first_step_ = true;  // there is nothing to compare with
@@ -141,7 +200,8 @@ class DriftPolicy : public CachePolicy {
   std::vector<std::array<Mat<float>, kNumFeatures>> previous_;  // [num_rows, width of the feature]
   Mat<float> projected_;
   Activations rows_;
-  std::vector<float> similarity_;
+  std::vector<float> similarity_, value_similarity_;
+  std::vector<std::vector<double>> outside_;  // per layer and row, of this step
 };
 
 }  // namespace
@@ -171,7 +231,9 @@ DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> 
   for (size_t i = 0; i < prompts.size(); ++i) {
     sums.maps = i == 0 ? &profile.maps : nullptr;
     const auto cache = std::make_shared<PreparedCache>();
-    cache->make = [&] { return std::make_unique<DriftPolicy>(sums, proxies, options.scope_all); };
+    cache->make = [&] {
+      return std::make_unique<DriftPolicy>(sums, proxies, profile.spectra, options.scope_all);
+    };
     const auto generation =
         RunAlone(engine, {prompts[i], options.decode, cache}, [&](Generation& running) {
           if (running.num_states() > 1) throw Error("a profile is made without guidance");
@@ -193,6 +255,11 @@ DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> 
       profile.features[f].drifted.push_back(cell.drifted / cell.rows);
       profile.features[f].similarity.push_back(cell.similarity / cell.rows);
     }
+    const DriftSums::Theory& theory = sums.theory[layer];
+    profile.theory.proxy_error.push_back(theory.error / theory.rows);
+    profile.theory.bound.push_back(theory.bound / theory.rows);
+    profile.theory.ratio.push_back(theory.ratio);
+    profile.theory.unseen.push_back(theory.moved > 0.0 ? theory.unseen / theory.moved : 0.0);
     profile.value_cosine.push_back(sums.value_cosine[layer] / sums.cosine_steps);
     profile.attention_cosine.push_back(sums.attention_cosine[layer] / sums.cosine_steps);
   }
@@ -226,6 +293,10 @@ std::string ProfileJson(const DriftProfile& p, const ModelFile& file) {
     json["similarity"][name] = p.features[f].similarity;
   }
   json["pairwise_cosine"] = {{"value", p.value_cosine}, {"attention output", p.attention_cosine}};
+  json["theory"] = {{"proxy_error", p.theory.proxy_error},
+                    {"lemma_bound", p.theory.bound},
+                    {"largest_share_of_bound", p.theory.ratio},
+                    {"moved_unseen_by_value", p.theory.unseen}};
   return json.dump(1) + "\n";
 }
 

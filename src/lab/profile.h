@@ -33,6 +33,17 @@ struct SimilarityMap {
   std::vector<std::vector<float>> similarity;  // per step from the second, per row
 };
 
+// What the paper proves of identifiers, on the rows that were compared; per layer.
+struct TheoryCheck {
+  // |similarity of proxies - similarity of values|, its lemma's bound on that, and the largest
+  // ratio of the two: at most 1.
+  std::vector<double> proxy_error, bound, ratio;
+  // Of the rows whose attention output moved by more than kMoved (1 - cosine), the share whose
+  // value moved less than kStill. Theorem 1 bounds the first by the second and a residual.
+  std::vector<double> unseen;
+  static constexpr double kMoved = 0.01, kStill = 0.001;
+};
+
 struct DriftProfile {
   double tau = 0.95;
   bool scope_all = false;  // all rows were compared, or the generated ones
@@ -42,6 +53,7 @@ struct DriftProfile {
   std::vector<double> value_cosine, attention_cosine;  // mean over pairs of rows of a step
   std::vector<SimilarityMap> maps;                     // first prompt; first, middle and last layer
   std::vector<std::vector<double>> spectra;  // singular values of each layer's value projection
+  TheoryCheck theory;
   Feature fitted = Feature::kOutput;
   Budget budget;
   double fit_error = 0.0;  // root mean square of the fit

@@ -59,6 +59,35 @@ Json SpectraSection(const DriftProfile& p) {
         {"series", std::move(series)}}}};
 }
 
+Json LemmaSection(const DriftProfile& p) {
+  return {
+      {"title", "How far the proxy's similarity is from the value's"},
+      {"text",
+       fmt::format("Mean over rows, and the mean of the paper's bound (its lemma, with a factor "
+                   "for each row; at most 2 is drawn). The largest error is {:.0f}% of its bound.",
+                   100.0 * std::ranges::max(p.theory.ratio))},
+      {"plot", LayerPlot({{"label", "difference of cosines"}, {"zero", true}},
+                         Json::array({Curve("proxy of rank " + std::to_string(p.rank),
+                                            p.theory.proxy_error),
+                                      DashedCurve("bound", p.theory.bound)}))}};
+}
+
+Json UnseenSection(const DriftProfile& p) {
+  return {
+      {"title", "Rows that moved, unseen by their value"},
+      {"text",
+       fmt::format("Of the rows whose attention output moved by more than {} (1 - cosine), the "
+                   "share whose value moved less than {}. What they read had changed, not they: "
+                   "the residual of the paper's Theorem 1, and no identifier of a row's own "
+                   "input can see it.",
+                   TheoryCheck::kMoved, TheoryCheck::kStill)},
+      {"plot", LayerPlot({{"label", "share of the rows that moved"},
+                          {"percent", true},
+                          {"zero", true},
+                          {"max", 1.0}},
+                         Json::array({Curve("unseen", p.theory.unseen)}))}};
+}
+
 Json MapSection(const SimilarityMap& map) {
   return {{"title", fmt::format("Similarity between steps, output of layer {}", map.layer + 1)},
           {"text",
@@ -158,12 +187,14 @@ std::string ProfileReport(const DriftProfile& p, std::span<const ComponentTimes>
   sections.push_back(
       {{"title", "Anisotropy: how alike the rows of one step are"},
        {"text",
-        "Rows that all point the same way hide their own changes: the reason not to identify "
-        "by the attention output."},
+        "Rows that all point the same way hide their own changes. The paper therefore does not "
+        "identify by the attention output; SPA-Cache's default does, with a small least drift."},
        {"plot", LayerPlot(cosine_axis("mean pairwise cosine"),
                           Json::array({Curve("value", p.value_cosine),
                                        Curve("attention output", p.attention_cosine)}))}});
   if (!p.spectra.empty()) sections.push_back(SpectraSection(p));
+  sections.push_back(LemmaSection(p));
+  sections.push_back(UnseenSection(p));
   if (!times.empty()) sections.push_back(TimesSection(times));
   sections.push_back(NumbersSection(p, bell));
   const Json report = {

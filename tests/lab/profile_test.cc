@@ -73,7 +73,7 @@ class ProfileTest : public testing::Test {
 
 TEST_F(ProfileTest, IsMeasuredStoredAndPickedUp) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
-  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   const std::vector<double> published = Ratios(engine, "spa");
   ProfileOptions options;
   options.decode = engine.DefaultDecodeOptions();
@@ -132,13 +132,19 @@ TEST_F(ProfileTest, IsMeasuredStoredAndPickedUp) {
     }
   }
   EXPECT_EQ(num_maps, 3u);
+  // The paper's lemma holds on the rows of a trained model, and says something.
+  for (size_t layer = 0; layer < engine.config().num_layers; ++layer) {
+    EXPECT_LE(profile.theory.ratio[layer], 1.0);
+    EXPECT_GT(profile.theory.bound[layer], profile.theory.proxy_error[layer]);
+    EXPECT_GT(profile.theory.proxy_error[layer], 0.0);
+  }
   ASSERT_EQ(profile.spectra.size(), engine.config().num_layers);
   for (const auto& spectrum : profile.spectra) EXPECT_GE(spectrum.size(), profile.rank);
 }
 
 TEST_F(ProfileTest, OfAnotherModelIsRefused) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
-  Engine engine({.model = {}, .threads = 2, .kv_type = kDefaultKvType, .progress = {}});
+  Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   const nlohmann::json profile = {
       {"fingerprint", "0123456789abcdef"},
       {"model", "LLaDA-of-somebody"},
