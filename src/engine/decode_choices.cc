@@ -1,6 +1,7 @@
 #include "engine/decode_choices.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "base/error.h"
 #include "decode/option_table.h"
@@ -52,6 +53,16 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
     options.first_threshold.reset();
     options.edit_threshold.reset();
     options.window.reset();
+  }
+  // A first threshold of the model's own belongs to its blocks and its rule.
+  const auto given = [&](const char* name) { return has(name); };
+  if (!has("first-threshold") &&
+      std::ranges::any_of(
+          std::initializer_list<const char*>{"block-length", "threshold", "factor", "entropy-bound",
+                                             "hierarchical", "klass", "credit", "wino", "saber",
+                                             "prophet", "slide", "grow-to"},
+          given)) {
+    options.first_threshold.reset();
   }
   // Another rule takes the place of the model's own.
   if ((has("factor") || has("entropy-bound") || has("saber")) && !has("threshold")) {

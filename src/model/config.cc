@@ -120,6 +120,11 @@ void CheckDecodeLengths(const ModelConfig& config, const std::string& where) {
   }
 }
 
+double CheckedShare(double value, const std::string& where, const char* key) {
+  if (value >= 0.0 && value <= 1.0) return value;
+  throw Error("{}: '{}' is {}, not a number from 0 to 1", where, key, value);
+}
+
 void ReadGenerationConfig(const std::filesystem::path& folder, MaskId& mask, ModelConfig& config) {
   const std::filesystem::path path = folder / "generation_config.json";
   if (!std::filesystem::exists(path)) return;
@@ -133,6 +138,9 @@ void ReadGenerationConfig(const std::filesystem::path& folder, MaskId& mask, Mod
     config.decode.block_length = *gen_length;
   }
   if (gen_length || block_length) CheckDecodeLengths(config, path.string());
+  if (const auto threshold = json.Number("first_threshold")) {
+    config.decode.first_threshold = CheckedShare(*threshold, path.string(), "first_threshold");
+  }
   config.single_turn = json.Bool("single_turn", false);
   config.question_forms = json.Strings("question_forms");
   config.knows = json.String("knows");
@@ -173,6 +181,12 @@ void ReadDiffusionKeys(const GgufFile& file, ModelConfig& config) {
     attention.block_length = block_length.value_or(attention.block_length);
   } else if (gen_length || block_length) {
     CheckDecodeLengths(config, file.name());
+  }
+  if (const auto threshold = file.FindFloat("diffusion.first_threshold")) {
+    // The shortest number that is this float: 0.99, not 0.9900000095.
+    decode.first_threshold =
+        CheckedShare(std::stod(fmt::format("{}", static_cast<float>(*threshold))), file.name(),
+                     "diffusion.first_threshold");
   }
   config.single_turn = file.FindBool("diffusion.single_turn").value_or(false);
   if (const auto* forms = file.FindStrings("diffusion.question_forms")) {

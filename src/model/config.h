@@ -96,9 +96,10 @@ struct DecodeDefaults {
   Draw draw = Draw::kGumbel;
   double temperature = 0.0;
   double top_p = 1.0;
-  std::optional<double> threshold = {};       // settle what is more probable than this
-  std::optional<double> edit_threshold = {};  // and rewrite settled tokens (LLaDA2.1)
-  size_t max_post_steps = 0;                  // passes over a full block that may still edit it
+  std::optional<double> threshold = {};        // settle what is more probable than this
+  std::optional<double> first_threshold = {};  // and keep what the first step is so sure of
+  std::optional<double> edit_threshold = {};   // and rewrite settled tokens (LLaDA2.1)
+  size_t max_post_steps = 0;                   // passes over a full block that may still edit it
   // The canvas begins with random tokens; those that are not accepted are drawn anew. The
   // temperature falls to `temperature` (DiffusionGemma).
   bool noise = false;

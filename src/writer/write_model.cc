@@ -106,6 +106,9 @@ void WriteDiffusionKeys(GgufWriter& writer, const ModelConfig& config) {
   const bool causal = config.attention.kind == AttentionKind::kCausal;
   const size_t block = blocks ? config.attention.block_length : config.decode.block_length;
   if (block > 0) writer.AddUint32("diffusion.block_length", static_cast<uint32_t>(block));
+  if (const auto threshold = config.decode.first_threshold) {
+    writer.AddFloat32("diffusion.first_threshold", static_cast<float>(*threshold));
+  }
   writer.AddString("diffusion.attention", causal ? "causal" : blocks ? "block" : "full");
   if (causal) writer.AddUint32("diffusion.canvas_length", static_cast<uint32_t>(block));
   if (blocks) {

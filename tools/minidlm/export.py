@@ -14,6 +14,9 @@ from tokenizer import Tokenizer
 
 CANVAS, BLOCK = 64, 16        # holds the longest worked answer of every task
 DEEP_CANVAS = 80              # and of every puzzle
+# How the model wants to be decoded. Worked answers come from left to right: see "Fewest rows" in docs/decoding.md.
+DECODE = {"block_length": 1, "first_threshold": 0.99}
+DEEP_DECODE = {"block_length": BLOCK}
 # SPA-Cache's budget: a quarter of the rows in every layer. So few layers all matter: budgets that fall towards the last
 # layer, as the fit of `spa profile` does, cost web_of_lies 7 of 150 held-out generated problems.
 BUDGET = [1.0, 0.25, 0.25, 0.25]
@@ -113,7 +116,7 @@ def write(run, out, family):
                       ("tokenizer_config.json", {**tok.family["config"], "add_bos_token": False,
                                                  "tokenizer_class": "PreTrainedTokenizerFast",
                                                  "chat_template": tok.family["template"]}),
-                      ("generation_config.json", {"gen_length": canvas, "block_length": BLOCK, "steps": canvas,
+                      ("generation_config.json", {"gen_length": canvas, "steps": canvas, **(DEEP_DECODE if deep else DECODE),
                                                   "spa_budget": BUDGET, "single_turn": True,
                                                   "question_forms": DEEP_FORMS if deep else QUESTION_FORMS,
                                                   "knows": DEEP_KNOWS if deep else KNOWS})):
