@@ -67,6 +67,7 @@ class Runner:
         decode += tuple(self.a.decode.split())
         file = "_".join((os.path.basename(self.a.model), self.name, cache, *decode)).replace("/", "-")
         command = [self.a.spa, "eval", "-m", self.a.model, *self.args, "--batch", str(self.a.batch), "--cache", name, *decode,
+                   *(["-t", str(self.a.threads)] if self.a.threads else []),
                    "--samples", os.path.join(self.a.work, file + ".jsonl"), "--json"]
         for option in filter(None, options.split(",")):
             command += ["--cache-opt", option]
@@ -148,7 +149,8 @@ def main():
     ap.add_argument("--limit", type=int, default=150, help="published questions per task")
     ap.add_argument("--count", type=int, default=334, help="generated problems per task")
     ap.add_argument("--problems", choices=("tasks", "puzzles"), default="tasks", help="of the small models or of the deep one")
-    ap.add_argument("--decode", default="", metavar="OPTIONS", help='for spa eval, e.g. "--block-length 80"')
+    ap.add_argument("--decode", default="--block-length 16", metavar="OPTIONS", help="for spa eval (default: blocks of 16 tokens)")
+    ap.add_argument("-t", "--threads", type=int, help="of spa eval; no answer depends on them")
     ap.add_argument("--seed", type=int, default=20261117, help="of the generated problems")
     ap.add_argument("--batch", type=int, default=8)
     ap.add_argument("--work", default="paper-work", help="folder of problems and samples")

@@ -15,6 +15,14 @@ namespace {
 // Two identical vectors have a cosine within rounding of 1: such rows count as unchanged.
 constexpr float kUnchanged = 1.0f - 1e-6f;
 
+// With kReach the budget is a share of at most so many blocks.
+constexpr size_t kBudgetBlocks = 4;
+// Room for a row that was just settled and for one that it changed.
+constexpr size_t kLeastRows = 2;
+
+// Shorter blocks are decoded from left to right, and hardly read what follows them.
+constexpr size_t kShortBlock = 8;
+
 bool IsRange(const RowSet& rows) {
   return rows.empty() || rows[rows.size() - 1] - rows[0] + 1 == rows.size();
 }
@@ -53,7 +61,8 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   // With shifted logits the last prompt row predicts the first position, so it must stay live.
   if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
   begins_ = options_.scope == Scope::kReach && step.step_in_block == 0;
-  const bool ahead = begins_ && options_.ahead > 0 && step_ - last_ahead_ >= options_.ahead;
+  const bool ahead = options_.ahead > 0 && (begins_ || step_ - last_ahead_ >= options_.ahead) &&
+                     step.block_end - step.block_begin >= kShortBlock;
   const bool to_block = options_.scope == Scope::kReach && !refresh_ && !ahead;
   if (!to_block) last_ahead_ = step_;
   scope_ = step.visible.Between(first, to_block ? step.block_end : step.num_rows())
@@ -178,12 +187,15 @@ std::vector<float> SpaPolicy::Ranks(size_t layer, const StepInput& step,
 }
 
 size_t SpaPolicy::CountOf(size_t layer, const StepInput& step) const {
-  // The budget is a share of all rows that will ever compete, so that the first blocks do not
-  // starve.
-  const size_t num_rows = options_.scope == Scope::kReach
-                              ? step.visible.Between(answer_begin_, step.num_rows()).size()
-                              : scope_.size();
-  size_t count = BudgetRows(options_.ratios[layer], num_rows);
+  const double ratio = options_.ratios[layer];
+  size_t count = BudgetRows(ratio, scope_.size());
+  // With kReach it is a share of the rows that will ever compete, so that the first blocks do not
+  // starve, but of a few blocks at most: a longer canvas does not make a step change more rows.
+  if (options_.scope == Scope::kReach && ratio < 1.0) {
+    const size_t answer = step.visible.Between(answer_begin_, step.num_rows()).size();
+    const size_t block = step.block_end - step.block_begin;
+    count = std::max(kLeastRows, BudgetRows(ratio, std::min(answer, kBudgetBlocks * block)));
+  }
   // A step that follows several settled tokens gets as many budgets.
   if (options_.per_token) count *= std::max<size_t>(1, step.changed.size());
   return std::min(count, scope_.size());

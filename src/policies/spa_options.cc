@@ -33,13 +33,13 @@ constexpr Preset kPresets[] = {
         .identifier = Identifier::kAttnOutput,
         .scope = Scope::kReach,
         .first_layer = FirstLayer::kAttention,
-        .min_drift = 0.003,
+        .min_drift = 0.001,
         .overwrite_proxy = false,
         .full_kv = false,
-        .ahead = 8,
+        .ahead = 2,
         .focus = true,
         .per_token = true,
-        .refresh_prompt = true,
+        .refresh_prompt = false,
         .refresh_gen = false,
         .warmup = false,
         .floor = false,
@@ -191,7 +191,9 @@ std::vector<OptionInfo> SpaOptionTable() {
                          "by preset", "What tells that a row drifted; the last four are controls"),
       OptionInfo::Count("rank", 1, 1 << 16, "by model",
                         "Rank of the singular proxy; chooses that identifier"),
-      OptionInfo::Number("rho", kLeast, 1, "the bell", "The same budget in every layer"),
+      OptionInfo::Number("rho", kLeast, 1, "the bell",
+                         "The same budget in every layer: a share of the rows that compete, with "
+                         "scope=reach of the answer or of four blocks, whichever is less"),
       OptionInfo::Number("min-drift", 0, 2, "by preset",
                          "Rows that moved less (1 - cosine) are not recomputed, so the budget is a "
                          "limit; 0: all compete"),
@@ -208,8 +210,8 @@ std::vector<OptionInfo> SpaOptionTable() {
                          "How the first layer's rows are chosen"),
       OptionInfo::Count(
           "ahead", 0, 1 << 20, "by preset",
-          "With scope=reach: a block begins with all that follows it, if that was last "
-          "recomputed so many steps ago; 0: never"),
+          "With scope=reach: a block of at least so many rows begins with all that follows it, if "
+          "that was last recomputed so many steps ago; 0: never"),
       OptionInfo::Flag("focus", "by preset", "Rows that are read and rows just settled go first"),
       OptionInfo::Choice("form", {"update", "output"}, "update",
                          "What other rows reuse: update (code) or output (paper, literally)"),

@@ -51,6 +51,10 @@ def deepen(model, tok, init):
         p[:k] = old[name][:k]
         for s, i in tok.special.items():
             p[i] = old[name][special[s]]
+    for word, i in tok.vocab.items():                        # "Left" starts near "left"
+        like = tok.vocab.get(word[:1] + word[1:].lower(), i)
+        if like < k <= i:
+            model.wte[i] = (model.wte[i] + old["wte"][like]) / 2
     model.norm.copy_(old["norm"])
     new = []
     for i, blk in enumerate(model.blocks):
@@ -61,6 +65,8 @@ def deepen(model, tok, init):
             continue
         for n, p in blk.named_parameters():
             p.copy_(old[f"blocks.{j}.{n}"])
+    if not new:                                              # as deep as its source: what it has learned stays
+        return
     clue = puzzles.CELLS + len(tok.prompt("")) - 3           # from a cell back to its clue
     plant_distances(model, tok, {i: (-clue, -puzzles.WIDTH, puzzles.WIDTH, 0) if i == new[0] else
                                  (-1, 1, -puzzles.WIDTH, puzzles.WIDTH) for i in new})

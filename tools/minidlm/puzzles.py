@@ -15,10 +15,11 @@ WAYS = {"left": -1, "right": 1, "up": -WIDTH, "down": WIDTH}
 
 
 def relay(rng, size=1.0):
-    """Some cells show their letter; every other names the neighbour whose letter it has.
+    """Some cells show their letter; every other names the neighbour whose letter it has, or, in capitals, whose next letter.
 
     Chains are long and wind through all lines. But between two cells of one line a chain has at most three
-    cells in later lines, so that a model which follows four links at once can also answer line by line."""
+    cells in later lines, so that a model which follows four links at once can also answer line by line. It has to follow
+    the links again once a cell is settled, in the rows of later lines as well."""
     roots = round(4 + 20 * (1 - size)) + rng.randint(0, 6)
     line = lambda c: (c + AHEAD) // WIDTH                    # the block of 16 tokens the cell stands in
     start = rng.sample(range(CELLS), roots)
@@ -38,16 +39,16 @@ def relay(rng, size=1.0):
             while up is not None and line(up) > line(n):
                 away, up = away + (parent[up] is not None), parent[up] and parent[up][0]
             if away <= 3:
-                parent[n] = (c, w)
+                parent[n] = (c, w, rng.random() < size / 2)
                 front.append(n)
                 break
         else:
             front.pop(at)
     value = {}
     for c in parent:                                         # in the order of growth: what a cell depends on comes first
-        value[c] = value[parent[c][0]] if parent[c] else rng.choice(LETTER)
-    clue = [parent[c][1] if parent[c] else value[c] for c in range(CELLS)]
-    return "Relay: " + " ".join(clue), "Answer: " + " ".join(value[c] for c in range(CELLS))
+        value[c] = (value[parent[c][0]] + parent[c][2]) % 4 if parent[c] else rng.randrange(4)
+    clue = [(parent[c][1].capitalize() if parent[c][2] else parent[c][1]) if parent[c] else LETTER[value[c]] for c in range(CELLS)]
+    return "Relay: " + " ".join(clue), "Answer: " + " ".join(LETTER[value[c]] for c in range(CELLS))
 
 
 # ------------------------------------------------------------------------------- sudoku
@@ -89,7 +90,7 @@ def sudoku(rng, size=1.0):
     boards = []
     for _ in range(4):
         grid = _full(rng)
-        given, hidden = list(grid), rng.randint(2, max(3, round(9 * size)))
+        given, hidden = list(grid), rng.randint(2, max(3, round(6 * size)))
         for c in rng.sample(range(16), 16):
             v, given[c] = given[c], 0
             if _logical(given):
