@@ -65,7 +65,7 @@ class Model:
         where = "the model compiled in" if self._path is None else os.fspath(self._path)
         return (
             f"<spa.Model {self.name}: {self.num_layers} layers, width {self.width}, "
-            f"{self.vocab_size} tokens, {self.threads} threads, {where}>"
+            f"{self.vocab_size} tokens, {self.threads} thread{'s'[: self.threads != 1]}, {where}>"
         )
 
     # ---- text and ids

@@ -449,7 +449,11 @@ void BindLikelihood(nb::module_& module) {
   nb::class_<TokenLikelihood>(module, "TokenLikelihood", "One token, left to right.")
       .def_ro("log_probability", &TokenLikelihood::log_probability)
       .def_ro("best", &TokenLikelihood::best, "the most probable token there")
-      .def_ro("best_log_probability", &TokenLikelihood::best_log_probability);
+      .def_ro("best_log_probability", &TokenLikelihood::best_log_probability)
+      .def("__repr__", [](const TokenLikelihood& t) {
+        return fmt::format("<spa.TokenLikelihood {:.4f}, best {}: {:.4f}>", t.log_probability,
+                           t.best, t.best_log_probability);
+      });
   nb::class_<Likelihood>(module, "Likelihood", "How probable a target is after its prompt.")
       .def_ro("log_probability", &Likelihood::log_probability, "natural logarithm, whole target")
       .def_ro("standard_error", &Likelihood::standard_error, "of the estimate; 0 without draws")
@@ -483,7 +487,10 @@ void BindLab(nb::module_& module) {
           "text"_a, "expected"_a = "")
       .def_ro("id", &Question::id)
       .def_ro("text", &Question::text)
-      .def_ro("expected", &Question::expected);
+      .def_ro("expected", &Question::expected)
+      .def("__repr__", [](const Question& q) {
+        return nb::str("spa.Question({!r}, {!r})").attr("format")(q.text, q.expected);
+      });
   module.def(
       "read_questions",
       [](const std::filesystem::path& path, const TaskOptions& task) {
@@ -502,7 +509,11 @@ void BindLab(nb::module_& module) {
       .def_ro("seconds", &Score::seconds)
       .def_ro("steps", &Score::steps)
       .def_ro("rows_fraction", &Score::rows_fraction)
-      .def_ro("cache_bytes", &Score::cache_bytes);
+      .def_ro("cache_bytes", &Score::cache_bytes)
+      .def("__repr__", [](const Score& s) {
+        return fmt::format("<spa.Score {}: {} of {} correct, {:.1f} tokens/s, {:.1f}% of rows>",
+                           s.name, s.correct, s.count, s.tokens_per_second, 100 * s.rows_fraction);
+      });
   nb::class_<EvalResult>(module, "EvalResult")
       .def_ro("scores", &EvalResult::scores)
       .def_ro("total", &EvalResult::total)
@@ -527,7 +538,14 @@ void BindLab(nb::module_& module) {
       .def_ro("standard_error", &CompareRow::standard_error)
       .def_ro("against_none", &CompareRow::against_none)
       .def_ro("against_fast_dual", &CompareRow::against_fast_dual)
-      .def_ro("memory_bytes", &CompareRow::memory_bytes);
+      .def_ro("memory_bytes", &CompareRow::memory_bytes)
+      .def("__repr__", [](const CompareRow& r) {
+        return fmt::format(
+            "<spa.CompareRow {}, {}: {:.1f} tokens/s ({:.2f}x), {:.1f}% of rows, {:.1f}% "
+            "agreement>",
+            r.cache, r.rule, r.tokens_per_second, r.speedup, 100 * r.rows_fraction,
+            100 * r.agreement);
+      });
   module.def(
       "compare_report",
       [](const std::vector<CompareRow>& rows, const std::string& model, size_t questions) {

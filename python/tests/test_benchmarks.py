@@ -84,9 +84,11 @@ def test_splits_and_shards(tmp_path):
     assert found["test"] == [{"task_id": 11}, {"task_id": 510}]
 
 
-def test_missing_data_is_one_line_that_tells_where(tmp_path):
-    with pytest.raises(spa.Error, match=r"hf download --repo-type dataset TIGER-Lab/MMLU-Pro"):
-        raise data.missing(tmp_path, "TIGER-Lab/MMLU-Pro")
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_missing_data_is_one_line_that_tells_where(tmp_path, benchmark):
+    with pytest.raises(spa.Error, match=f"^{benchmark} is not in .*: put .*: hf download ") as caught:
+        score(Run(benchmark, str(tmp_path)))
+    assert "\n" not in str(caught.value)
 
 
 # ---- with lm-eval

@@ -286,6 +286,7 @@ def test_evaluate(model, program, tmp_path):
     again = model.evaluate(data, **how, samples=tmp_path / "s")
     assert again.resumed == mine.total.count and again.accuracy == mine.accuracy
     assert "puzzles" in repr(mine) and "<table>" in mine._repr_html_()
+    assert f"{mine.total.correct} of {mine.total.count} correct" in repr(mine.total)
 
 
 def test_compare(model):
@@ -310,6 +311,11 @@ def test_results_show_themselves(model):
     frame = next(model.steps(QUESTIONS[0]))
     assert "settled" in repr(frame) and "<span" in frame._repr_html_()
     assert "minillada" in repr(model)
+    assert repr(spa.Question("it's", "x")) == """spa.Question("it's", 'x')"""
+    score = model.loglikelihood(QUESTIONS[0], "True", estimator="chain")
+    row = model.compare(QUESTIONS[:1], caches=["none"])[0]
+    for shown in (score, score.tokens[0], row):
+        assert repr(shown).startswith(f"<spa.{type(shown).__name__} "), repr(shown)
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,12 @@ def missing(folder: str | os.PathLike, hub: str, what: str = "") -> Error:
     )
 
 
+def check(folder: str | os.PathLike, benchmark: str) -> None:
+    """Says at once that a benchmark has no data: finding lm-eval's tasks takes long."""
+    if not (pathlib.Path(folder) / benchmark).is_dir():
+        raise missing(folder, next(known.hub for known in SOURCES if known.folder == benchmark))
+
+
 @contextlib.contextmanager
 def local(folder: str | os.PathLike) -> Iterator[None]:
     """lm-eval's tasks read their data from this folder, not from the network."""

@@ -180,6 +180,7 @@ def score(run: Run) -> dict[str, Any]:
     done = run.folder / "results.json"
     if done.is_file():
         return json.loads(done.read_text())
+    data.check(run.data, run.benchmark)
     if run.benchmark in _CODE:
         sandbox.check()
     try:
