@@ -48,7 +48,7 @@ package: build
 
 # The documents as searchable HTML in build/site; a link that leads nowhere fails.
 site:
-	@mkdocs build --quiet
+	@mkdocs build
 
 check-format:
 	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) --dry-run --Werror

@@ -21,6 +21,15 @@ QUESTIONS = [
 ]
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """With CI=true in the environment a skipped test is a failure, as in tests/no_skips.cc."""
+    report = (yield).get_result()
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI") == "true":
+        report.outcome = "failed"
+        report.longrepr = f"Skipped although CI=true: {call.excinfo.value}"
+
+
 @pytest.fixture(scope="session")
 def model():
     return spa.Model(threads=2)
