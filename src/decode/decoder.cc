@@ -404,8 +404,9 @@ std::vector<size_t> Decoder::Choose() const {
   // Position draws use their own stream: no position has this number.
   const RandomStream random(options_.seed, forwards_, UINT64_MAX);
   if (seeding_) return {0};
-  const auto steps = static_cast<double>(steps_per_block_);
-  if (options_.prophet && ProphetExits(candidates, static_cast<double>(step_) / steps)) {
+  // Its authors count from one.
+  const double progress = static_cast<double>(step_ + 1) / static_cast<double>(steps_per_block_);
+  if (options_.prophet && ProphetExits(candidates, progress)) {
     std::vector<size_t> all(candidates.size());
     std::iota(all.begin(), all.end(), size_t{0});
     return all;
@@ -507,7 +508,8 @@ std::vector<uint32_t> Decoder::Revise() {
       const double now = checked_candidates_[i] ? checked_candidates_[i]->probability : last;
       gain.push_back(now - std::exchange(last, now));
     }
-    opens = SaberOpens(gain, options_.saber, settles.size());
+    const bool full = settles.size() == candidates_.size();  // nothing of it opens again
+    if (!full) opens = SaberOpens(gain, options_.saber, settles.size());
   }
   std::vector<uint32_t> changed;
   for (const size_t index : settles) {

@@ -39,7 +39,8 @@ struct StepInput {
   // position, or read outside of what is being decoded. Described as never computed.
   RowSet renewed = {};
   // Shadow rows: row shadow_begin + i is a mask at the position of block_begin + i. It sees every
-  // visible row but the one in whose place it stands; no other row sees it. They are renewed.
+  // visible row but the one in whose place it stands; only other shadow rows see it. They are
+  // renewed.
   std::optional<size_t> shadow_begin = {};
 
   // Rows of the block: the mean embedding the step before expected there, for models that are
