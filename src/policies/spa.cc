@@ -20,7 +20,7 @@ constexpr size_t kBudgetBlocks = 4;
 // Room for a row that was just settled and for one that it changed.
 constexpr size_t kLeastRows = 2;
 
-// Shorter blocks are decoded from left to right, and hardly read what follows them.
+// Shorter blocks are decoded from left to right, and hardly read what lies behind them.
 constexpr size_t kShortBlock = 8;
 
 bool IsRange(const RowSet& rows) {
@@ -125,8 +125,7 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
   for (const uint32_t row : step.never_computed) similarity[PlaceOf(row)] = -1.0f;
   std::vector<float> rank = Ranks(layer, step, similarity);
   size_t count = CountOf(layer, step);
-  // Rows of the block that begins and of those after it were not recomputed since the last one
-  // began: all of them are.
+  // When a block begins, no limit holds for its rows and those behind it.
   if (options_.focus || begins_) {
     const size_t in_focus = MoveFocusFirst(step, rank);
     if (begins_) count = std::max(count, in_focus);

@@ -61,7 +61,7 @@ class SpaPolicy : public CachePolicy {
   size_t CountOf(size_t layer, const StepInput& step) const;
   // Moves rows to the front and returns their number: those whose token just changed, then those
   // that are read, the surest of the last step first, since they are settled next; when a block
-  // begins, also what follows it.
+  // begins, also what lies behind it.
   size_t MoveFocusFirst(const StepInput& step, std::vector<float>& rank) const;
   size_t PlaceOf(uint32_t row) const;  // in the scope
 
@@ -74,7 +74,7 @@ class SpaPolicy : public CachePolicy {
   std::vector<float> confidence_;   // per position, of the last step; 0 where it was not read
   bool refresh_ = false;            // this step recomputes the whole scope
   bool begins_ = false;             // kReach: a block begins with this step
-  size_t last_ahead_ = 0;           // step that last recomputed what follows the block
+  size_t last_ahead_ = 0;           // step in which rows behind the block last competed
   double drift_left_behind_ = 0.0;  // mean drift of rows not recomputed, summed since the refresh
   size_t step_ = 0;
   Activations input_;

@@ -208,10 +208,10 @@ std::vector<OptionInfo> SpaOptionTable() {
                          "Who competes: the answer, all rows, the answer up to the block's end"),
       OptionInfo::Choice("first-layer", {"attention", "dense", "proxy"}, "by preset",
                          "How the first layer's rows are chosen"),
-      OptionInfo::Count(
-          "ahead", 0, 1 << 20, "by preset",
-          "With scope=reach: a block of at least so many rows begins with all that follows it, if "
-          "that was last recomputed so many steps ago; 0: never"),
+      OptionInfo::Count("ahead", 0, 1 << 20, "by preset",
+                        "With scope=reach: rows behind the block compete every so many steps, and "
+                        "when it begins; "
+                        "0: never. Not behind blocks shorter than 8"),
       OptionInfo::Flag("focus", "by preset", "Rows that are read and rows just settled go first"),
       OptionInfo::Choice("form", {"update", "output"}, "update",
                          "What other rows reuse: update (code) or output (paper, literally)"),

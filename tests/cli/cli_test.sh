@@ -105,7 +105,7 @@ refused "negative count" "whole number" "$spa" generate -p hi -n -1
 refused "count beyond 64 bits" "whole number" "$spa" generate -p hi --seed 99999999999999999999
 refused "empty model name" "empty" "$spa" "${ask[@]}" -m ''
 refused "two prompts" "excludes" "$spa" "${ask[@]}" -f "$work/ids.txt"
-refused "a prime length" "take 112" "$spa" generate -p 'True is' -n 97
+refused "a prime length" "take 128" "$spa" generate -m "$model" -p 'True is' -n 97
 refused "nothing to measure" "longer --gen" "$spa" bench --gen-length 1 --block-length 1 --prompt-tokens 8 --json
 printf '{"question": "True is", "answer": "True"}' > "$work/data.jsonl"
 refused "samples over somebody's file" "does not hold samples" \

@@ -41,6 +41,8 @@ TEST(CompareCaches, VanillaAgreesWithItselfAndAllCachesGetARow) {
   options.entries = Entries(ParseCacheList("spa:rho=1:min-drift=0:scope=all,spa"));
   CompareRule plain{.label = "plain", .decode = engine.DefaultDecodeOptions()};
   plain.decode.gen_length = plain.decode.steps = 32;
+  plain.decode.block_length = 16;
+  plain.decode.first_threshold.reset();
   CompareRule parallel = plain;
   parallel.label = "threshold=0.9";
   parallel.decode.threshold = 0.9;

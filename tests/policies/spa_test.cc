@@ -371,17 +371,17 @@ TEST(SpaPolicy, TheSurestRowsGoFirst) {
   EXPECT_EQ(in_surest_half, chosen);
 }
 
-TEST(SpaPolicy, BlocksAheadWaitUntilABlockBegins) {
+TEST(SpaPolicy, RowsBehindTheBlockCompeteEverySecondStep) {
   TestModel model(kModel);
   const std::vector<TokenId> prompt(20, 300);
   const size_t layers = model.file.config().num_layers;
   for (const bool ahead : {false, true}) {
-    const auto generation = model.Start(
-        prompt, Greedy(40, 8),
-        model.Policy(
-            "spa", {"rho=0.1", "min-drift=0", "refresh-prompt=0", ahead ? "ahead=8" : "ahead=0"}));
+    const auto generation =
+        model.Start(prompt, Greedy(40, 8),
+                    model.Policy("spa", {"rho=0.1", "min-drift=0", ahead ? "ahead=2" : "ahead=0"}));
     generation->state().trace = true;
     Generation* one = generation.get();
+    size_t behind = 0;
     for (size_t step = 0; step < 24; ++step) {
       StepTogether(model.transformer, {&one, 1});
       if (step == 0) continue;
@@ -390,15 +390,37 @@ TEST(SpaPolicy, BlocksAheadWaitUntilABlockBegins) {
       for (size_t layer = 0; layer < layers; ++layer) {
         const bool last = layer + 1 == layers;  // only rows that are read
         const RowSet& rows = generation->state().traced_rows[layer];
-        // A block that begins is computed whole, beyond the budget of 4 rows.
-        const uint32_t end = begins && ahead && !last ? 60 : block_begin + 8;
+        // A block that begins is computed whole, beyond the budget of 3 rows: a tenth of four
+        // blocks.
+        const uint32_t end = ahead && step % 2 == 0 && !last ? 60 : block_begin + 8;
+        behind += rows.Between(block_begin + 8, 60).size();
         EXPECT_LT(rows[rows.size() - 1], end) << step << " " << layer;
         if (begins) {
           EXPECT_EQ(rows.Between(block_begin, end).size(), end - block_begin)
               << step << " " << layer;
         } else if (layer > 0 && !last) {
-          EXPECT_EQ(rows.size(), 4u) << step << " " << layer;
+          EXPECT_EQ(rows.size(), 3u) << step << " " << layer;
         }
+      }
+    }
+    EXPECT_EQ(behind > 0, ahead);
+  }
+}
+
+// Left to right a step has room for the row just settled and one more, however long the canvas.
+TEST(SpaPolicy, LeftToRightComputesTwoRows) {
+  TestModel model(kModel);
+  const std::vector<TokenId> prompt(20, 300);
+  for (const size_t canvas : {16, 64}) {
+    const auto generation =
+        model.Start(prompt, Greedy(canvas, 1), model.Policy("spa", {"rho=0.25"}));
+    generation->state().trace = true;
+    Generation* one = generation.get();
+    for (size_t step = 0; step < 12; ++step) {
+      StepTogether(model.transformer, {&one, 1});
+      if (step == 0) continue;
+      for (const RowSet& rows : generation->state().traced_rows) {
+        EXPECT_LE(rows.size(), 2u) << canvas << " " << step;
       }
     }
   }

@@ -33,9 +33,8 @@ QUESTION_FORMS = [
     "I have * How many * do I have?",
 ]
 
-DEEP_KNOWS = ("puzzles of eight kinds and nothing else: the six of the small model, `Relay:` with 64 clues and `Sudoku:` with four "
-              "boards of 4x4 side by side. Try: not ( True and False ) or False is")
-DEEP_FORMS = QUESTION_FORMS + ["Relay: *", "Sudoku: *"]
+DEEP_KNOWS = "puzzles of two kinds and nothing else: `Relay:` with 64 clues and `Sudoku:` with four boards of 4x4 side by side"
+DEEP_FORMS = ["Relay: *", "Sudoku: *"]
 
 NAMES = {
     "llada": {"wte": "model.transformer.wte.weight", "norm": "model.transformer.ln_f.weight",
