@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/decode_choices.h"
 #include "engine/runner.h"
 
 namespace spa {
@@ -100,6 +101,46 @@ TEST_F(EngineTest, TheSameSeedGivesTheSameAnswerAndAnotherSeedAnother) {
   };
   EXPECT_EQ(run(1), run(1));
   EXPECT_NE(run(1), run(2));
+}
+
+TEST(KvTypeOfAnEngine, FollowsTheWeightsUnlessGiven) {
+  const auto type = [](const char* name, std::optional<KvType> given = {}) {
+    return Engine({.model = std::string(SPA_TEST_DATA "/") + name,
+                   .threads = 1,
+                   .kv_type = given,
+                   .progress = {}})
+        .kv_type();
+  };
+  EXPECT_EQ(type("tiny-llada-F32.gguf"), KvType::kF32);
+  EXPECT_EQ(type("tiny-llada-Q4_K.gguf"), KvType::kF16);
+  EXPECT_EQ(type("tiny-llada-Q8_0.gguf"), KvType::kF16);
+  EXPECT_EQ(type("tiny-llada-Q8_0.gguf", KvType::kF32), KvType::kF32);
+  EXPECT_EQ(ParseKvType("auto"), std::nullopt);
+  EXPECT_EQ(ParseKvType("bf16"), KvType::kBF16);
+  EXPECT_THROW(ParseKvType("f8"), Error);
+}
+
+// The way a model's file says it is decoded is meant as a whole.
+TEST(DecodingOfAModel, IsLeftToRightForTheSmallOnesUnlessAskedOtherwise) {
+  const Engine engine(
+      {.model = SPA_MODELS_DIR "/minillada.gguf", .threads = 1, .kv_type = {}, .progress = {}});
+  const auto resolved = [&](const char* name, const char* value) {
+    DecodeChoices choices;
+    if (name != nullptr) choices.Set(name, value);
+    return choices.Resolve(engine);
+  };
+  EXPECT_EQ(resolved(nullptr, "").block_length, 1u);
+  EXPECT_EQ(resolved(nullptr, "").first_threshold, 0.99);
+  EXPECT_EQ(resolved("gen-length", "128").first_threshold, 0.99);
+  EXPECT_EQ(resolved("first-threshold", "0.9").first_threshold, 0.9);
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"block-length", "16"},
+                                                                  {"threshold", "0.9"},
+                                                                  {"saber", "2"},
+                                                                  {"grow-to", "128"},
+                                                                  {"exact", "on"}}) {
+    EXPECT_EQ(resolved(name, value).first_threshold, std::nullopt) << name;
+  }
 }
 
 }  // namespace
