@@ -20,11 +20,19 @@ constexpr size_t kBudgetBlocks = 4;
 // Room for a row that was just settled and for one that it changed.
 constexpr size_t kLeastRows = 2;
 
-// Shorter blocks are decoded from left to right, and hardly read what lies behind them.
+// Shorter blocks are decoded from left to right: they read what lies before them, and hardly what lies
+// behind.
 constexpr size_t kShortBlock = 8;
 
 bool IsRange(const RowSet& rows) {
   return rows.empty() || rows[rows.size() - 1] - rows[0] + 1 == rows.size();
+}
+
+size_t FirstOf(size_t first, const RowSet& a, const RowSet& b) {
+  for (const RowSet* rows : {&a, &b}) {
+    if (!rows->empty()) first = std::min<size_t>(first, (*rows)[0]);
+  }
+  return first;
 }
 
 }  // namespace
@@ -61,12 +69,18 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   // With shifted logits the last prompt row predicts the first position, so it must stay live.
   if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
   begins_ = options_.scope == Scope::kReach && step.step_in_block == 0;
-  const bool ahead = options_.ahead > 0 && (begins_ || step_ - last_ahead_ >= options_.ahead) &&
-                     step.block_end - step.block_begin >= kShortBlock;
-  const bool to_block = options_.scope == Scope::kReach && !refresh_ && !ahead;
-  if (!to_block) last_ahead_ = step_;
-  scope_ = step.visible.Between(first, to_block ? step.block_end : step.num_rows())
-               .Union(step.never_computed);
+  const bool is_short = step.block_end - step.block_begin < kShortBlock;
+  const size_t interval = is_short ? 0 : options_.outside;
+  const bool outside = interval > 0 && (begins_ || step_ - last_outside_ >= interval);
+  size_t end = step.num_rows();
+  if (options_.scope != Scope::kReach || refresh_ || outside) {
+    last_outside_ = step_;
+  } else {
+    end = step.block_end;
+    // Rows just settled compete wherever they are.
+    if (interval > 0) first = std::max(first, FirstOf(step.block_begin, step.wanted, step.changed));
+  }
+  scope_ = step.visible.Between(first, end).Union(step.never_computed);
   return scope_;
 }
 

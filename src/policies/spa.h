@@ -74,7 +74,7 @@ class SpaPolicy : public CachePolicy {
   std::vector<float> confidence_;   // per position, of the last step; 0 where it was not read
   bool refresh_ = false;            // this step recomputes the whole scope
   bool begins_ = false;             // kReach: a block begins with this step
-  size_t last_ahead_ = 0;           // step in which rows behind the block last competed
+  size_t last_outside_ = 0;         // step in which rows outside of the block last competed
   double drift_left_behind_ = 0.0;  // mean drift of rows not recomputed, summed since the refresh
   size_t step_ = 0;
   Activations input_;

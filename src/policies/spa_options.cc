@@ -21,7 +21,7 @@ struct Preset {
   FirstLayer first_layer;
   double min_drift;
   bool overwrite_proxy, full_kv;
-  size_t ahead;
+  size_t outside;
   bool focus, per_token;
   bool refresh_prompt, refresh_gen, warmup;  // at the model's intervals, or never
   bool floor;                                // no layer left of the peak below the model's floor
@@ -36,7 +36,7 @@ constexpr Preset kPresets[] = {
         .min_drift = 0.001,
         .overwrite_proxy = false,
         .full_kv = false,
-        .ahead = 2,
+        .outside = 2,
         .focus = true,
         .per_token = true,
         .refresh_prompt = false,
@@ -53,7 +53,7 @@ constexpr Preset kPresets[] = {
         .min_drift = 0.0,
         .overwrite_proxy = false,
         .full_kv = false,
-        .ahead = 0,
+        .outside = 0,
         .focus = false,
         .per_token = false,
         .refresh_prompt = false,
@@ -70,7 +70,7 @@ constexpr Preset kPresets[] = {
         .min_drift = 0.0,
         .overwrite_proxy = true,
         .full_kv = true,
-        .ahead = 0,
+        .outside = 0,
         .focus = false,
         .per_token = false,
         .refresh_prompt = true,
@@ -147,7 +147,7 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   o.first_layer = static_cast<FirstLayer>(reader.Choice("first-layer", Index(preset.first_layer)));
   o.overwrite_proxy = reader.Choice("proxy", Index(preset.overwrite_proxy)) == 1;
   o.full_kv = reader.Choice("kv", Index(preset.full_kv)) == 1;
-  o.ahead = reader.Count("ahead", preset.ahead);
+  o.outside = reader.Count("outside", preset.outside);
   o.focus = reader.Flag("focus", preset.focus);
   o.per_token = preset.per_token;
   o.warmup = preset.warmup ? published.spa_reference_warmup : 0;
@@ -208,10 +208,10 @@ std::vector<OptionInfo> SpaOptionTable() {
                          "Who competes: the answer, all rows, the answer up to the block's end"),
       OptionInfo::Choice("first-layer", {"attention", "dense", "proxy"}, "by preset",
                          "How the first layer's rows are chosen"),
-      OptionInfo::Count("ahead", 0, 1 << 20, "by preset",
-                        "With scope=reach: rows behind the block compete every so many steps, and "
-                        "when it begins; "
-                        "0: never. Not behind blocks shorter than 8"),
+      OptionInfo::Count("outside", 0, 1 << 20, "by preset",
+                        "With scope=reach: rows outside of the block compete every so many steps, "
+                        "and when it begins. 0, or with blocks shorter than 8: rows before it "
+                        "always, rows behind it never"),
       OptionInfo::Flag("focus", "by preset", "Rows that are read and rows just settled go first"),
       OptionInfo::Choice("form", {"update", "output"}, "update",
                          "What other rows reuse: update (code) or output (paper, literally)"),

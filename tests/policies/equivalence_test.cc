@@ -74,14 +74,17 @@ TEST(Equivalence, FullBudgetIsTheUncachedModelBitForBit) {
 
 // Recomputes the rows of a scope at every step after the first and leaves the others alone: what
 // SPA-Cache must be when its budget is the whole scope. With kReach that is every second step the
-// answer, else its part up to the block's end.
+// answer, else the block with what is read and what was just settled.
 class WholeScope : public CachePolicy {
  public:
   explicit WholeScope(Scope scope) : scope_(scope) {}
   RowSet BeginStep(const StepInput& step) override {
     const size_t first = step.step == 0 || scope_ == Scope::kAll ? 0 : step.prompt_length;
-    const bool to_block = scope_ == Scope::kReach && step.step % 2 == 1;  // ahead=2
-    rows_ = RowSet::Range(first, to_block ? step.block_end : step.num_rows());
+    rows_ = RowSet::Range(first, step.num_rows());
+    if (scope_ == Scope::kReach && step.step % 2 == 1) {  // outside=2
+      rows_ = RowSet::Range(step.block_begin, step.block_end)
+                  .Union(step.wanted.Union(step.changed));
+    }
     return rows_;
   }
   LayerPlan PlanLayer(LayerView&) override { return LayerPlan::Of(rows_); }

@@ -371,17 +371,17 @@ TEST(SpaPolicy, TheSurestRowsGoFirst) {
   EXPECT_EQ(in_surest_half, chosen);
 }
 
-TEST(SpaPolicy, RowsBehindTheBlockCompeteEverySecondStep) {
+TEST(SpaPolicy, RowsOutsideOfTheBlockCompeteEverySecondStep) {
   TestModel model(kModel);
   const std::vector<TokenId> prompt(20, 300);
   const size_t layers = model.file.config().num_layers;
-  for (const bool ahead : {false, true}) {
-    const auto generation =
-        model.Start(prompt, Greedy(40, 8),
-                    model.Policy("spa", {"rho=0.1", "min-drift=0", ahead ? "ahead=2" : "ahead=0"}));
+  for (const bool outside : {false, true}) {
+    const auto generation = model.Start(
+        prompt, Greedy(40, 8),
+        model.Policy("spa", {"rho=0.1", "min-drift=0", outside ? "outside=2" : "outside=0"}));
     generation->state().trace = true;
     Generation* one = generation.get();
-    size_t behind = 0;
+    size_t before = 0, behind = 0;
     for (size_t step = 0; step < 24; ++step) {
       StepTogether(model.transformer, {&one, 1});
       if (step == 0) continue;
@@ -392,8 +392,10 @@ TEST(SpaPolicy, RowsBehindTheBlockCompeteEverySecondStep) {
         const RowSet& rows = generation->state().traced_rows[layer];
         // A block that begins is computed whole, beyond the budget of 3 rows: a tenth of four
         // blocks.
-        const uint32_t end = ahead && step % 2 == 0 && !last ? 60 : block_begin + 8;
+        const uint32_t end = outside && step % 2 == 0 && !last ? 60 : block_begin + 8;
+        before += rows.Between(0, block_begin).size();
         behind += rows.Between(block_begin + 8, 60).size();
+        if (outside && step % 2 == 1) EXPECT_GE(rows[0], block_begin) << step << " " << layer;
         EXPECT_LT(rows[rows.size() - 1], end) << step << " " << layer;
         if (begins) {
           EXPECT_EQ(rows.Between(block_begin, end).size(), end - block_begin)
@@ -403,7 +405,8 @@ TEST(SpaPolicy, RowsBehindTheBlockCompeteEverySecondStep) {
         }
       }
     }
-    EXPECT_EQ(behind > 0, ahead);
+    EXPECT_GT(before, 0u);
+    EXPECT_EQ(behind > 0, outside);
   }
 }
 
