@@ -20,8 +20,13 @@ constexpr size_t kBudgetBlocks = 4;
 // Room for a row that was just settled and for one that it changed.
 constexpr size_t kLeastRows = 2;
 
-// Shorter blocks are decoded from left to right: they read what lies before them, and hardly what lies
-// behind.
+// Rows outside of the block are quiet if fewer than this share of them moved; they then compete
+// half as often, down to every kLongest intervals.
+constexpr double kQuietShare = 1.0 / 64;
+constexpr size_t kLongest = 8;
+
+// Shorter blocks are decoded from left to right: they read what lies before them, and hardly what
+// lies behind.
 constexpr size_t kShortBlock = 8;
 
 bool IsRange(const RowSet& rows) {
@@ -70,7 +75,8 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
   begins_ = options_.scope == Scope::kReach && step.step_in_block == 0;
   const bool is_short = step.block_end - step.block_begin < kShortBlock;
-  const size_t interval = is_short ? 0 : options_.outside;
+  if (step_ == 0) intervals_ = 1;
+  const size_t interval = is_short ? 0 : options_.outside * intervals_;
   const bool outside = interval > 0 && (begins_ || step_ - last_outside_ >= interval);
   size_t end = step.num_rows();
   if (options_.scope != Scope::kReach || refresh_ || outside) {
@@ -80,6 +86,7 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
     // Rows just settled compete wherever they are.
     if (interval > 0) first = std::max(first, FirstOf(step.block_begin, step.wanted, step.changed));
   }
+  outside_compared_ = outside_moved_ = 0;
   scope_ = step.visible.Between(first, end).Union(step.never_computed);
   return scope_;
 }
@@ -107,6 +114,11 @@ std::optional<RowSet> SpaPolicy::AfterAttention(const AttentionView& view) {
 }
 
 void SpaPolicy::EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) {
+  if (last_outside_ == step_ && outside_compared_ > 0) {
+    const bool quiet =
+        static_cast<double>(outside_moved_) < kQuietShare * static_cast<double>(outside_compared_);
+    intervals_ = quiet ? std::min(2 * intervals_, kLongest) : 1;
+  }
   std::ranges::fill(confidence_, 0.0f);
   for (size_t i = 0; i < positions.size(); ++i) confidence_[positions[i]] = confidence[i];
 }
@@ -146,7 +158,12 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
   }
   std::vector<uint32_t> places;
   for (uint32_t place = 0; place < scope_.size(); ++place) {
-    if (Competes(scope_[place], step, similarity[place])) places.push_back(place);
+    const uint32_t row = scope_[place];
+    const bool competes = Competes(row, step, similarity[place]);
+    if (competes) places.push_back(place);
+    if (row >= step.block_begin && row < step.block_end) continue;
+    ++outside_compared_;
+    outside_moved_ += competes ? 1 : 0;
   }
   // Ties go to the row that has waited longest.
   const auto key = [&](uint32_t place) {

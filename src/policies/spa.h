@@ -75,6 +75,9 @@ class SpaPolicy : public CachePolicy {
   bool refresh_ = false;            // this step recomputes the whole scope
   bool begins_ = false;             // kReach: a block begins with this step
   size_t last_outside_ = 0;         // step in which rows outside of the block last competed
+  size_t intervals_ = 1;            // of SpaOptions::outside until they compete again
+  size_t outside_compared_ = 0;     // such rows in all layers of this step
+  size_t outside_moved_ = 0;        // of these
   double drift_left_behind_ = 0.0;  // mean drift of rows not recomputed, summed since the refresh
   size_t step_ = 0;
   Activations input_;

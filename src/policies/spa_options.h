@@ -54,10 +54,10 @@ struct SpaOptions {
   size_t refresh_prompt = 0;     // recompute everything every this many steps; 0: never again
   size_t refresh_gen = 0;        // recompute the scope every this many steps; 0: never
   double refresh_drift = 0.0;    // recompute the scope once this much drift has added up; 0: never
-  size_t outside = 0;            // kReach: rows outside of the block compete every so many steps and
-                                 // when it begins; 0, or if it is short: those before it always
-  bool focus = false;            // rows that are read and rows just settled go before others
-  bool per_token = false;        // a step that follows n settled tokens gets n budgets
+  size_t outside = 0;      // kReach: rows outside of the block compete every so many steps and
+                           // when it begins; 0, or if it is short: those before it always
+  bool focus = false;      // rows that are read and rows just settled go before others
+  bool per_token = false;  // a step that follows n settled tokens gets n budgets
 };
 
 std::vector<OptionInfo> SpaOptionTable();
