@@ -1,7 +1,9 @@
 """A cache written in Python is a cache."""
 
+import gc
 import json
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -52,6 +54,24 @@ def test_an_example_is_at_most_40_lines(name):
     assert len(lines.strip().split("\n")) <= 40
 
 
+def test_the_options_of_a_class(model):
+    a = model.generate(QUESTIONS[0], cache=dual.DualCache, cache_options={"refresh": 4})
+    b = model.generate(QUESTIONS[0], cache="my-dual:refresh=4")
+    assert same(a.ids, b.ids) and same(a.rows, b.rows) and a.cache == "DualCache(refresh=4)"
+    with pytest.raises(TypeError, match="refersh"):
+        model.generate(QUESTIONS[0], cache=dual.DualCache, cache_options={"refersh": 4})
+
+
+def test_many_caches_do_not_pile_up(model):
+    made = []
+    for _ in range(50):
+        made.append(weakref.ref(cache := lambda: Everything()))
+        model.generate(QUESTIONS[0], cache=cache, gen_length=1)
+    del cache
+    gc.collect()
+    assert sum(reference() is not None for reference in made) <= 32
+
+
 def test_in_a_batch_and_in_threads(model):
     expected = [model.generate(q, cache="fast-dual") for q in QUESTIONS]
     found: list = []
@@ -85,8 +105,13 @@ def test_registered_it_works_in_compare_and_evaluate(model, tmp_path):
     ):
         with pytest.raises(spa.Error, match=words):
             model.evaluate(data, cache=cache, **how)
-    with pytest.raises(spa.Error, match="there is a cache 'spa' already"):
-        spa.register("spa", dual.DualCache)
+    for name, cache, words in (
+        ("spa", dual.DualCache, "there is a cache 'spa' already"),
+        ("a:b", dual.DualCache, "letters, digits"),
+        ("wide", lambda width: None, "the option width of the cache wide needs a default"),
+    ):
+        with pytest.raises(spa.Error, match=words):
+            spa.register(name, cache)
 
 
 class Fails(Everything):
