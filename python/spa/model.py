@@ -196,17 +196,18 @@ class Model:
         raw: bool = False,
         batch: int = 8,
         stop: str | Sequence[str] = (),
+        on_result: Callable[[int, Result], None] | None = None,
         **options: Any,
     ) -> Result | list[Result]:
         """The answer to a prompt; to a list of prompts a list of answers, `batch` at a time. The
-        text ends before the first of the `stop` strings. The options are those of `spa options`,
-        with _ for -."""
-        stops = _stops(stop)
-        if not _is_batch(prompt):
-            return self._run([prompt], cache, cache_options, raw, 1, stops, options)[0]
-        return self._run(prompt, cache, cache_options, raw, batch, stops, options)
+        text ends before the first of the `stop` strings. `on_result` gets each answer as soon as it
+        is there, with its place in the list. The options are those of `spa options`, with _ for -."""
+        how = (cache, cache_options, raw, batch, _stops(stop), on_result, options)
+        return self._run(prompt, *how) if _is_batch(prompt) else self._run([prompt], *how)[0]
 
-    def _run(self, prompts, cache, cache_options, raw, batch, stops, options) -> list[Result]:
+    def _run(
+        self, prompts, cache, cache_options, raw, batch, stops, on_result, options
+    ) -> list[Result]:
         if _count("batch", batch) < 1:
             raise _spa.Error("a batch has at least one prompt")
         waiting = [self.encode(prompt, raw=raw) for prompt in prompts]
@@ -228,7 +229,10 @@ class Model:
                     result = Result(self._texts(taken["ids"]), **taken)
                     if end is not None:
                         result.text, result.ended = result.text[:end], True
-                    results[index.pop(key)] = result
+                    place = index.pop(key)
+                    results[place] = result
+                    if on_result is not None:
+                        on_result(place, result)
         return results
 
     def _texts(self, ids: np.ndarray) -> list[str]:

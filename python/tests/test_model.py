@@ -124,6 +124,22 @@ def test_a_batch_equals_one_after_the_other(model):
         assert all(same(a.ids, b.ids) for a, b in zip(together, alone))
 
 
+def test_answers_are_handed_out_as_they_are_there(model):
+    given: dict = {}
+    results = model.generate(QUESTIONS, batch=2, on_result=given.__setitem__)
+    assert sorted(given) == [0, 1, 2] and all(given[n] is r for n, r in enumerate(results))
+    given.clear()
+
+    def enough(place, result):
+        given[place] = result
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.generate(QUESTIONS, batch=1, on_result=enough)
+    assert list(given) == [0] and given[0].text == results[0].text
+    assert model.generate(QUESTIONS[1]).text == results[1].text
+
+
 def test_stop_strings_end_the_answer(model):
     whole = model.generate(QUESTIONS[0])
     for batch in (1, 2):
