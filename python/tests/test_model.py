@@ -38,7 +38,7 @@ USES = {
     "gen-length": {"gen_length": 24},
     "grow-to": {"gen_length": 16, "grow_to": 48},
     "block-length": {"block_length": 8},
-    "steps": {"steps": 16},
+    "steps": {"block_length": 16, "steps": 16},
     "steps-per-block": {"block_length": 8, "steps_per_block": 4},
     "sub-block-length": {"block_length": 16, "sub_block_length": 4},
     "block-attention": {"block_attention": True},
