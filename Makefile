@@ -30,9 +30,13 @@ test-build:
 	@cmake --build --preset release
 
 # Every test of the Python package, the slow ones too, which need the lm-evaluation-harness and Ray.
-test-python: test-build
+test-python:
+	@scripts/install_packages.sh --tools
+	@scripts/python_environment.sh --check $(VENV)
 	@scripts/python_environment.sh --all $(VENV)
-	@PYTHONPATH=build/release/python SPA_PROGRAM=build/release/spa \
+	@cmake --preset release -DSPA_PYTHON=ON -DPython_EXECUTABLE=$(PYTHON) > /dev/null
+	@cmake --build --preset release --target spa spa_python_package
+	@PYTHONPATH=build/release/python SPA_PROGRAM=$(CURDIR)/build/release/spa \
 	  XDG_CACHE_HOME=$(CURDIR)/build/release/test-cache $(PYTHON) -m pytest
 
 # Honours DESTDIR.

@@ -25,7 +25,7 @@ class DualCache(spa.CachePolicy):
 if __name__ == "__main__":
     model = spa.Model()
     question = "not ( True and False ) or False is"
-    mine = model.generate(question, cache=DualCache)
-    theirs = model.generate(question, cache="fast-dual")
+    mine = model.generate(question, cache=DualCache, block_length=16)
+    theirs = model.generate(question, cache="fast-dual", block_length=16)
     print(repr(mine), "same tokens as fast-dual:", (mine.ids == theirs.ids).all())
-    print(model.compare(caches=["none", "fast-dual", "my-dual", "my-dual:refresh=4"]))
+    print(model.compare(caches=["none", "fast-dual", "my-dual", "my-dual:refresh=4"], block_length=16))

@@ -19,9 +19,11 @@ import lm_eval.models  # noqa: F401  ours beside the harness's own, which it add
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
 
 from . import options
 from .model import Model
+from .results import Result
 
 logger = logging.getLogger(__name__)
 
@@ -96,19 +98,25 @@ class SpaLM(LM):
             prompts.append(self._ids(context))
             chosen, stops = self._options(dict(given), len(prompts[-1]))
             groups[json.dumps([chosen, stops], sort_keys=True)].append(index)
-        for key, members in groups.items():
-            chosen, stops = json.loads(key)
-            results = self.model.generate(
-                [prompts[index] for index in members],
-                cache=self.cache,
-                batch=self.batch,
-                stop=stops,
-                **chosen,
-            )
-            for index, result in zip(members, results):
-                answers[index] = result.text
-                self._count(result)
-                self.cache_hook.add_partial("generate_until", requests[index].args, result.text)
+        with tqdm(total=len(requests), desc="answers", disable=disable_tqdm) as bar:
+            for key, members in groups.items():
+                chosen, stops = json.loads(key)
+
+                def keep(place: int, result: Result, members: list[int] = members) -> None:
+                    index = members[place]
+                    answers[index] = result.text
+                    self._count(result)
+                    self.cache_hook.add_partial("generate_until", requests[index].args, result.text)
+                    bar.update()
+
+                self.model.generate(
+                    [prompts[index] for index in members],
+                    cache=self.cache,
+                    batch=self.batch,
+                    stop=stops,
+                    on_result=keep,
+                    **chosen,
+                )
         return answers
 
     def _options(self, given: dict[str, Any], prompt_tokens: int) -> tuple[dict, list[str]]:
@@ -151,7 +159,8 @@ class SpaLM(LM):
 
     def loglikelihood(self, requests, disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         answers: list[tuple[float, bool]] = []
-        for start in range(0, len(requests), _TOGETHER):
+        starts = range(0, len(requests), _TOGETHER)
+        for start in tqdm(starts, desc=f"likelihoods, {_TOGETHER} each", disable=disable_tqdm):
             some = requests[start : start + _TOGETHER]
             scores = self._score([self._pair(*request.args) for request in some], self.greedy)
             for request, score in zip(some, scores):
@@ -162,7 +171,7 @@ class SpaLM(LM):
     def loglikelihood_rolling(self, requests, disable_tqdm: bool = False) -> list[float]:
         """The bound of a whole text, in windows of the context's length, each after a token."""
         answers: list[float] = []
-        for request in requests:
+        for request in tqdm(requests, desc="texts", disable=disable_tqdm):
             windows = get_rolling_token_windows(
                 token_list=self.model.tokenize(request.args[0]).tolist(),
                 prefix_token=self._prefix(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Union
@@ -39,6 +41,55 @@ def _is_batch(prompt: Any) -> bool:
     return not prompt or not isinstance(prompt[0], (int, np.integer, Mapping))
 
 
+def _count(name: str, value: Any) -> int:
+    """A whole number, not negative."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**64:
+        raise _spa.Error(f"{name} is a whole number from 0 on, not {value!r}")
+    return number
+
+
+def _utf8(what: str, text: Any) -> str:
+    if not isinstance(text, str):
+        raise _spa.Error(f"{what} is a text, not {type(text).__name__}")
+    # Half a pair of surrogates is no character: U+FFFD, as invalid UTF-8 elsewhere.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _stops(given: str | Sequence[str]) -> list[str]:
+    stops = [given] if isinstance(given, str) else list(given)
+    if "" in stops:
+        raise _spa.Error("a stop string is empty")
+    return [_utf8("a stop string", stop) for stop in stops]
+
+
+def _until(stops: list[str], pieces: Iterator[str]) -> Iterator[str]:
+    """Pieces of a text, up to the first of the stop strings."""
+    held = ""  # not given out yet: it may be the beginning of a stop string
+    longest = max(map(len, stops), default=1)
+    for piece in pieces:
+        held += piece
+        end = _first(stops, held)
+        if end is not None:
+            if end:
+                yield held[:end]
+            return
+        sure = len(held) - longest + 1
+        if sure > 0:
+            yield held[:sure]
+            held = held[sure:]
+    if held:
+        yield held
+
+
+def _first(stops: list[str], text: str) -> int | None:
+    """Where the first of the stop strings begins."""
+    return min((at for at in map(text.find, stops) if at >= 0), default=None)
+
+
 class Model:
     """A GGUF file or a Hugging Face folder; without a path the small model compiled in.
 
@@ -46,7 +97,7 @@ class Model:
     """
 
     def __init__(self, path: Path | None = None, *, threads: int = 0, kv: str = "auto"):
-        self._model = _spa.Model(os.fspath(path or ""), threads, kv)
+        self._model = _spa.Model(os.fspath(path or ""), _count("threads", threads), kv)
         self._path = path
         self._prepared: dict[Any, _spa.Cache] = {}
 
@@ -72,7 +123,7 @@ class Model:
 
     def tokenize(self, text: str, *, special: bool = False) -> np.ndarray:
         """The ids of a text. With `special`, names of control tokens in it become these tokens."""
-        return np.array(self._model.tokenize(text, special), dtype=np.int32)
+        return np.array(self._model.tokenize(_utf8("what is tokenized", text), special), dtype=np.int32)
 
     def detokenize(self, ids: Sequence[int] | np.ndarray) -> str:
         return self._model.detokenize(_id_list(ids))
@@ -81,18 +132,19 @@ class Model:
         """The ids of a prompt as `generate` sees it: a question or messages in the model's chat
         template; with `raw` a text as it is; ids as they are."""
         if isinstance(prompt, str):
-            messages = [] if raw else [("user", prompt)]
             if not prompt:
                 raise _spa.Error("the prompt is empty")
+            prompt = _utf8("a prompt", prompt)
+            messages = [] if raw else [("user", prompt)]
             return np.array(self._model.encode(messages, prompt), dtype=np.int32)
         if not isinstance(prompt, (Sequence, np.ndarray)):
             raise _spa.Error("a prompt is a text, a list of messages or a list of token ids")
         if len(prompt) > 0 and isinstance(prompt[0], Mapping):
             messages = []
             for message in prompt:
-                if set(message) != {"role", "content"}:
+                if not isinstance(message, Mapping) or set(message) != {"role", "content"}:
                     raise _spa.Error("a message is a dict with 'role' and 'content'")
-                messages.append((message["role"], message["content"]))
+                messages.append(tuple(_utf8(f"'{n}'", message[n]) for n in ("role", "content")))
             return np.array(self._model.encode(messages, ""), dtype=np.int32)
         return np.array(_id_list(prompt), dtype=np.int32)
 
@@ -122,12 +174,14 @@ class Model:
         if len(prompts) != len(targets):
             raise _spa.Error(f"{len(prompts)} prompts cannot have {len(targets)} targets")
         requests = [self._request(p, t, raw) for p, t in zip(prompts, targets)]
-        scores = self._model.loglikelihoods(requests, estimator, draws, seed, end_token, greedy)
+        scores = self._model.loglikelihoods(
+            requests, estimator, _count("draws", draws), _count("seed", seed), end_token, greedy
+        )
         return scores if several else scores[0]
 
     def _request(self, prompt: Prompt, target: Target, raw: bool) -> _spa.LikelihoodRequest:
         if raw and isinstance(prompt, str) and isinstance(target, str):
-            return self._model.encode_continuation(prompt, target)
+            return self._model.encode_continuation(_utf8("a prompt", prompt), _utf8("a target", target))
         ids = self.tokenize(target).tolist() if isinstance(target, str) else _id_list(target)
         return _spa.LikelihoodRequest(self.encode(prompt, raw=raw).tolist(), ids)
 
@@ -142,21 +196,20 @@ class Model:
         raw: bool = False,
         batch: int = 8,
         stop: str | Sequence[str] = (),
+        on_result: Callable[[int, Result], None] | None = None,
         **options: Any,
     ) -> Result | list[Result]:
         """The answer to a prompt; to a list of prompts a list of answers, `batch` at a time. The
-        text ends before the first of the `stop` strings. The options are those of `spa options`,
-        with _ for -."""
-        stops = [stop] if isinstance(stop, str) else list(stop)
-        if not _is_batch(prompt):
-            return self._run([prompt], cache, cache_options, raw, 1, stops, options)[0]
-        return self._run(prompt, cache, cache_options, raw, batch, stops, options)
+        text ends before the first of the `stop` strings. `on_result` gets each answer as soon as it
+        is there, with its place in the list. The options are those of `spa options`, with _ for -."""
+        how = (cache, cache_options, raw, batch, _stops(stop), on_result, options)
+        return self._run(prompt, *how) if _is_batch(prompt) else self._run([prompt], *how)[0]
 
-    def _run(self, prompts, cache, cache_options, raw, batch, stops, options) -> list[Result]:
-        if batch < 1:
+    def _run(
+        self, prompts, cache, cache_options, raw, batch, stops, on_result, options
+    ) -> list[Result]:
+        if _count("batch", batch) < 1:
             raise _spa.Error("a batch has at least one prompt")
-        if "" in stops:
-            raise _spa.Error("a stop string is empty")
         waiting = [self.encode(prompt, raw=raw) for prompt in prompts]
         prepared = self._prepare(cache, cache_options)
         choices = _choices(options)
@@ -172,16 +225,26 @@ class Model:
             for key in list(index) if stops else finished:
                 end = self._stop_in(runs.frame(key), stops) if stops else None
                 if key in finished or end is not None:
-                    result = Result(self, **runs.take(key))
+                    taken = runs.take(key)
+                    result = Result(self._texts(taken["ids"]), **taken)
                     if end is not None:
                         result.text, result.ended = result.text[:end], True
-                    results[index.pop(key)] = result
+                    place = index.pop(key)
+                    results[place] = result
+                    if on_result is not None:
+                        on_result(place, result)
         return results
+
+    def _texts(self, ids: np.ndarray) -> list[str]:
+        """The text of each token, for pictures."""
+        if not self._model.has_tokenizer:
+            return [str(i) for i in ids.tolist()]
+        ends = set(self.stop_ids)
+        return ["∎" if i in ends else self._model.detokenize([i]) for i in ids.tolist()]
 
     def _stop_in(self, frame: dict, stops: list[str]) -> int | None:
         """Where the settled text holds the first of the stop strings."""
-        text = self.detokenize(frame["ids"][: frame["length"]])
-        return min((at for at in map(text.find, stops) if at >= 0), default=None)
+        return _first(stops, self.detokenize(frame["ids"][: frame["length"]]))
 
     def steps(
         self,
@@ -199,10 +262,14 @@ class Model:
             _choices(options),
             self._prepare(cache, cache_options),
         )
-        finished: list[int] = []
-        while not finished:
-            finished = runs.step()
-            yield Frame(self, **runs.frame(key))
+
+        def frames() -> Iterator[Frame]:  # apart, so that a wrong option is told by the call itself
+            finished: list[int] = []
+            while not finished:
+                finished = runs.step()
+                yield Frame(self, **runs.frame(key))
+
+        return frames()
 
     def stream(
         self,
@@ -211,22 +278,21 @@ class Model:
         cache: Cache | None = None,
         cache_options: Mapping[str, Any] | None = None,
         raw: bool = False,
+        stop: str | Sequence[str] = (),
         **options: Any,
     ) -> Iterator[str]:
         """The answer's text in pieces, as it is settled from the left. Joined, they are the text
         that `generate` returns."""
+        stops = _stops(stop)
+        frames = self.steps(prompt, cache=cache, cache_options=cache_options, raw=raw, **options)
+        return _until(stops, self._pieces(frames))
+
+    def _pieces(self, frames: Iterator[Frame]) -> Iterator[str]:
         text, given = _spa.TextStream(self._model), 0
-        for frame in self.steps(
-            prompt, cache=cache, cache_options=cache_options, raw=raw, **options
-        ):
-            if frame.length > given:
-                piece = text.append(frame.ids[given : frame.length].tolist())
-                given = frame.length
-                if piece:
-                    yield piece
-        rest = text.finish()
-        if rest:
-            yield rest
+        for frame in frames:
+            yield text.append(frame.ids[given : frame.length].tolist())
+            given = frame.length
+        yield text.finish()
 
     # ---- measuring
 
@@ -257,9 +323,9 @@ class Model:
             _spa.Task(task, extract, question_field, answer_field),
             self._spec(cache, cache_options),
             _choices(options),
-            limit,
-            few_shot,
-            batch,
+            _count("limit", limit),
+            _count("few_shot", few_shot),
+            _count("batch", batch),
             raw,
             warm,
             os.fspath(samples or ""),
@@ -290,7 +356,7 @@ class Model:
             asked = _spa.built_in_questions()
         elif isinstance(questions, (str, os.PathLike)):
             asked = _spa.read_questions(os.fspath(questions), how)
-            asked = asked[:limit] if limit else asked
+            asked = asked[: _count("limit", limit)] if limit else asked
         else:
             asked = [q if isinstance(q, _spa.Question) else _spa.Question(q) for q in questions]
         if isinstance(caches, str):
@@ -298,10 +364,10 @@ class Model:
         rows = self._model.compare(
             asked,
             how,
-            None if caches is None else list(caches),
+            None if caches is None else [self._spec(cache, None) for cache in caches],
             _choices(options),
             parallel,
-            batch,
+            _count("batch", batch),
             progress,
         )
         return Comparison(rows, self.name, len(asked))
@@ -311,23 +377,32 @@ class Model:
     def _spec(self, cache: str | None, cache_options: Mapping[str, Any] | None) -> str:
         spec = self.default_cache if cache is None else cache
         if not isinstance(spec, str):
-            raise _spa.Error("give the cache by name here: spa.register makes one known")
+            raise _spa.Error("a cache is given by its name here; spa.register gives one of yours a name")
         for name, value in _choices(cache_options or {}).items():
             spec += f":{name}={value}"
         return spec
 
     def _prepare(self, cache: Cache | None, cache_options: Mapping[str, Any] | None):
-        if callable(cache):
-            if cache_options:
-                raise _spa.Error("a cache of your own takes its options when it is made")
-            key: Any = cache
-            name = getattr(cache, "__name__", "a cache of your own")
-            prepare = lambda: self._model.prepare_own(name, cache)  # noqa: E731
+        if isinstance(cache, CachePolicy):
+            name = type(cache).__name__
+            raise _spa.Error(f"every sequence needs a cache of its own: give the class, cache={name}")
+        own = issubclass(cache, CachePolicy) if isinstance(cache, type) else callable(cache)
+        if not own and cache is not None and not isinstance(cache, str):
+            raise _spa.Error(f"a cache is a name or a subclass of spa.CachePolicy, not {cache!r}")
+        if own:
+            options = dict(cache_options or {})
+            key: Any = (cache, tuple(sorted(options.items())))
+            chosen = ", ".join(f"{option}={value}" for option, value in options.items())
+            name = getattr(cache, "__name__", "a cache of your own") + (f"({chosen})" if chosen else "")
+            make = functools.partial(cache, **options)
+            prepare = lambda: self._model.prepare_own(name, make)  # noqa: E731
         else:
             spec = self._spec(cache, cache_options)
             key = (spec, registered(spec.split(":")[0]))
             prepare = lambda: self._model.prepare(spec)  # noqa: E731
         if key not in self._prepared:
+            while len(self._prepared) >= 32:  # a loop over lambdas, a notebook's cell run again
+                self._prepared.pop(next(iter(self._prepared)), None)
             self._prepared[key] = prepare()
         return self._prepared[key]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -63,11 +64,13 @@ def register(name: str, cache: Callable[..., CachePolicy] | None = None) -> Any:
     class. The keyword arguments of the class are the cache's options ("mine:window=8")."""
     if cache is None:
         return lambda cache: register(name, cache)
-    defaults = {
-        parameter.name: parameter.default
-        for parameter in inspect.signature(cache).parameters.values()
-        if parameter.default is not parameter.empty
-    }
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise _spa.Error(f"a cache's name is made of letters, digits, '.', '_' and '-', not {name!r}")
+    parameters = inspect.signature(cache).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    for option, default in defaults.items():
+        if default is inspect.Parameter.empty:
+            raise _spa.Error(f"the option {option} of the cache {name} needs a default")
 
     def bind(given: dict[str, str]) -> Callable[[], CachePolicy]:
         arguments = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,19 +14,15 @@ if TYPE_CHECKING:
     from .model import Model
 
 
-def _pieces(model: Model, ids: np.ndarray) -> list[str]:
-    """The text of each token, for pictures."""
-    if not model._model.has_tokenizer:
-        return [str(i) for i in ids.tolist()]
-    ends = set(model.stop_ids)
-    return ["∎" if i in ends else model.detokenize([i]) for i in ids.tolist()]
+def _record(row: Any) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in dir(row) if not name.startswith("_")}
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)
 class Frame:
     """The canvas after a step."""
 
-    _model: Model = field(compare=False)
+    _model: Model
     step: int  #: 1 after the first
     ids: np.ndarray  #: [canvas] int32; open positions hold the mask
     settled: np.ndarray  #: [canvas] bool
@@ -47,16 +43,16 @@ class Frame:
     def _repr_html_(self) -> str:
         notes = ["" if np.isnan(sure) else f"probability {sure:.2f}" for sure in self.confidence]
         shares = np.where(self.settled, 0.3, np.nan)
-        return _html.canvas(_pieces(self._model, self.ids), shares, notes) + _html.caption(
+        return _html.canvas(self._model._texts(self.ids), shares, notes) + _html.caption(
             f"step {self.step}: {self.settled.sum()} of {len(self.ids)} settled"
         )
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)
 class Result:
-    """An answer, what it took, and how it came about."""
+    """An answer, what it took, and how it came about. Holds no model: it can be pickled."""
 
-    _model: Model = field(compare=False)
+    _pieces: list[str]  # the text of each token, for the picture
     text: str  #: up to the first end token
     ids: np.ndarray  #: [canvas] int32
     ended: bool  #: by an end token, not by the canvas
@@ -102,7 +98,7 @@ class Result:
             for step, sure in zip(self.settled_at, self.confidence)
         ]
         return (
-            _html.canvas(_pieces(self._model, self.ids), at, notes)
+            _html.canvas(self._pieces, at, notes)
             + _html.caption("the darker, the later settled; ∎ ends the answer")
             + _html.heat_map(self.rows)
             + _html.caption(self._summary())
@@ -119,6 +115,10 @@ class Evaluation:
         self.settings: str = result.settings
 
     accuracy = property(lambda self: self.total.accuracy)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The scores as plain dicts, as for pandas.DataFrame."""
+        return [_record(score) for score in self.scores]
 
     def _table(self) -> list[list[str]]:
         scores = self.scores + ([self.total] if len(self.scores) > 1 else [])
@@ -158,6 +158,10 @@ class Comparison:
 
     def __iter__(self) -> Iterator[_spa.CompareRow]:
         return iter(self.rows)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as plain dicts, as for pandas.DataFrame."""
+        return [_record(row) for row in self.rows]
 
     def report(self) -> str:
         """One HTML page with plots of quality against speed."""

@@ -108,8 +108,7 @@ class Runs {
       return &runner_.Add({std::move(ids), decode, cache});
     });
     added->state().trace = true;
-    const size_t canvas = added->decoder().canvas().size();
-    runs_[next_] = {added, {}, {}, std::vector<int32_t>(canvas, 0), std::vector<float>(canvas)};
+    runs_[next_].generation = added;
     return next_++;
   }
 
@@ -217,6 +216,8 @@ class Runs {
       run.rows.push_back(static_cast<uint32_t>(layer.size()));
     }
     const Decoder& decoder = run.generation->decoder();
+    run.settled_at.resize(decoder.canvas().size());  // a canvas may grow
+    run.confidence.resize(decoder.canvas().size());
     const auto place = [&](uint32_t position) { return position - decoder.prompt_length(); };
     for (const uint32_t position : decoder.changed()) {
       if (place(position) < run.settled_at.size()) {

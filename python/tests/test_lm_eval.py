@@ -263,3 +263,28 @@ def test_answers_end_at_stop_strings_and_fit_the_context():
     )
     chat = lm.model.encode("not ( True ) is").tolist()
     assert lm._ids(prompt) == chat + lm.model.tokenize("=>").tolist()
+
+
+def test_an_interrupted_run_has_stored_its_answers():
+    from lm_eval.api.instance import Instance
+    from spa.lm_eval import SpaLM
+
+    lm, stored = SpaLM(cache="spa"), []
+
+    class Hook:
+        def add_partial(self, kind, arguments, answer):
+            stored.append((kind, arguments[0], answer))
+            if len(stored) == 2:
+                raise KeyboardInterrupt
+
+    lm.set_cache_hook(Hook())
+    requests = [
+        Instance("generate_until", {}, (f"{text} is", {"max_gen_toks": 32}), 0)
+        for text in EXPRESSIONS[:3]
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        lm.generate_until(requests, disable_tqdm=True)
+    expected = lm.model.generate([lm._ids(r.args[0]) for r in requests[:2]], cache="spa", gen_length=32)
+    assert stored == [
+        ("generate_until", r.args[0], e.text) for r, e in zip(requests, expected)
+    ]

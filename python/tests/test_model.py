@@ -1,6 +1,7 @@
 """spa.Model does what the program does."""
 
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -37,7 +38,7 @@ USES = {
     "gen-length": {"gen_length": 24},
     "grow-to": {"gen_length": 16, "grow_to": 48},
     "block-length": {"block_length": 8},
-    "steps": {"steps": 16},
+    "steps": {"block_length": 16, "steps": 16},
     "steps-per-block": {"block_length": 8, "steps_per_block": 4},
     "sub-block-length": {"block_length": 16, "sub_block_length": 4},
     "block-attention": {"block_attention": True},
@@ -123,6 +124,22 @@ def test_a_batch_equals_one_after_the_other(model):
         assert all(same(a.ids, b.ids) for a, b in zip(together, alone))
 
 
+def test_answers_are_handed_out_as_they_are_there(model):
+    given: dict = {}
+    results = model.generate(QUESTIONS, batch=2, on_result=given.__setitem__)
+    assert sorted(given) == [0, 1, 2] and all(given[n] is r for n, r in enumerate(results))
+    given.clear()
+
+    def enough(place, result):
+        given[place] = result
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.generate(QUESTIONS, batch=1, on_result=enough)
+    assert list(given) == [0] and given[0].text == results[0].text
+    assert model.generate(QUESTIONS[1]).text == results[1].text
+
+
 def test_stop_strings_end_the_answer(model):
     whole = model.generate(QUESTIONS[0])
     for batch in (1, 2):
@@ -131,6 +148,10 @@ def test_stop_strings_end_the_answer(model):
         assert first.steps < whole.steps
         assert "Answer" not in second.text
     assert model.generate(QUESTIONS[0], stop="nowhere").text == whole.text
+    for stop in ("Answer", ["nowhere", "nswer: T"], "=", "nowhere"):
+        pieces = list(model.stream(QUESTIONS[0], stop=stop))
+        assert "".join(pieces) == model.generate(QUESTIONS[0], stop=stop).text
+        assert all(pieces)
 
 
 def test_prompts(model):
@@ -175,6 +196,27 @@ def test_steps(model):
         assert step < 2 or not frames[step - 2].settled[position]
     settled = result.settled_at > 0
     assert ((result.confidence[settled] > 0) & (result.confidence[settled] <= 1)).all()
+
+
+def test_a_canvas_that_grows(model):
+    result = model.generate(QUESTIONS[0], gen_length=8, grow_to=64)
+    assert len(result.ids) > 8
+    assert len(result.settled_at) == len(result.confidence) == len(result.ids)
+    assert (result.settled_at[: result.generated_tokens] > 0).all()
+    assert result._repr_html_().count("<span") == len(result.ids)
+
+
+def test_a_result_can_be_stored(model):
+    result = model.generate(QUESTIONS[0])
+    again = pickle.loads(pickle.dumps(result))
+    assert again.text == result.text and same(again.rows, result.rows)
+    assert again._repr_html_() == result._repr_html_()
+    assert result == result and result != again  # no comparison of arrays
+
+
+def test_half_a_character_is_replaced(model):
+    asked = model.encode("a\ud800b")
+    assert same(asked, model.encode("a\ufffdb"))
 
 
 def test_stream(model):
@@ -245,6 +287,19 @@ def test_the_gil_is_free_while_the_model_computes(model):
         (lambda m: m.generate([1.5, 2.0]), "a prompt is"),
         (lambda m: m.generate([{"role": "user"}]), "'role' and 'content'"),
         (lambda m: m.generate([{"role": "king", "content": "x"}]), "king"),
+        (lambda m: m.generate([{"role": "user", "content": None}]), "'content' is a text"),
+        (lambda m: m.generate([{"role": "user", "content": "x"}, "y"]), "'role' and 'content'"),
+        (lambda m: m.steps("x", gen_lenght=3), "did you mean 'gen-length'"),  # before the first step
+        (lambda m: m.stream("x", stop=["a", ""]), "a stop string is empty"),
+        (lambda m: m.stream("x", stop=[3]), "a stop string is a text"),
+        (lambda m: m.generate("x", cache=3), "a name or a subclass of spa.CachePolicy, not 3"),
+        (lambda m: m.generate("x", cache=int), "a subclass of spa.CachePolicy, not <class 'int'>"),
+        (lambda m: m.generate("x", cache=spa.CachePolicy()), "give the class, cache=CachePolicy"),
+        (lambda m: m.loglikelihood("x", "y", draws=-1), "draws is a whole number"),
+        (lambda m: m.evaluate("x", limit=-1), "limit is a whole number"),
+        (lambda m: m.compare(["x"], caches=[spa.CachePolicy]), "spa.register"),
+        (lambda m: spa.Model(threads=-1), "threads is a whole number from 0 on, not -1"),
+        (lambda m: spa.Model(threads="2"), "threads is a whole number from 0 on, not '2'"),
         (lambda m: m.generate("x", gen_length=100000), "context"),
         (lambda m: m.generate(["x"], batch=0), "at least one"),
         (lambda m: m.generate("x", stop=""), "a stop string is empty"),
@@ -285,6 +340,7 @@ def test_evaluate(model, program, tmp_path):
     assert seen[-1][0] == mine.total.count == seen[-1][1]
     again = model.evaluate(data, **how, samples=tmp_path / "s")
     assert again.resumed == mine.total.count and again.accuracy == mine.accuracy
+    assert mine.records()[0]["correct"] == mine.total.correct
     assert "puzzles" in repr(mine) and "<table>" in mine._repr_html_()
     assert f"{mine.total.correct} of {mine.total.count} correct" in repr(mine.total)
 
@@ -293,6 +349,7 @@ def test_compare(model):
     rows = model.compare(QUESTIONS, caches=["none", "spa"], parallel=0.9, gen_length=32)
     assert [row.cache for row in rows] == ["none", "spa"] * 2
     assert rows[0].agreement == 1 and rows[2].rule == "threshold=0.9"
+    assert [(r["cache"], r["speedup"]) for r in rows.records()] == [(r.cache, r.speedup) for r in rows]
     assert "agreement" in repr(rows) and "<table>" in rows._repr_html_()
     assert "<html" in rows.report()
 

@@ -1,7 +1,9 @@
 """A cache written in Python is a cache."""
 
+import gc
 import json
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from conftest import QUESTIONS, ROOT, example, same
 import spa
 
 dual, own_spa = example("dual_cache"), example("spa_cache")
+# In the model's own blocks of one token the dual cache has nothing to reuse.
+BLOCKS = {"block_length": 16}
 
 
 class Everything(spa.CachePolicy):
@@ -30,11 +34,11 @@ class Everything(spa.CachePolicy):
 @pytest.mark.parametrize("options", [{}, {"threshold": 0.9}, {"cfg_scale": 0.5}], ids=str)
 def test_the_same_tokens_as_the_built_in_one(model, mine, theirs, options):
     for question in QUESTIONS:
-        a = model.generate(question, cache=mine, **options)
-        b = model.generate(question, cache=theirs, **options)
+        a = model.generate(question, cache=mine, **BLOCKS, **options)
+        b = model.generate(question, cache=theirs, **BLOCKS, **options)
         assert same(a.ids, b.ids)
         if theirs != "none":
-            assert a.rows_computed == b.rows_computed < a.rows_total
+            assert a.rows_computed == b.rows_computed < a.rows_total / 2
             assert same(a.rows, b.rows)
 
 
@@ -42,8 +46,9 @@ def test_the_same_tokens_on_another_family(generate):
     """Dream predicts a position from the row before it; no policy needs to know."""
     shifted = spa.Model(ROOT / "models" / "minidream.gguf", threads=1)
     for mine, theirs in ((dual.DualCache, "fast-dual"), (own_spa.SpaCache, "spa:preset=paper")):
-        a = shifted.generate(QUESTIONS[0], cache=mine)
-        assert same(a.ids, shifted.generate(QUESTIONS[0], cache=theirs).ids)
+        a = shifted.generate(QUESTIONS[0], cache=mine, **BLOCKS)
+        b = shifted.generate(QUESTIONS[0], cache=theirs, **BLOCKS)
+        assert same(a.ids, b.ids) and same(a.rows, b.rows)
 
 
 @pytest.mark.parametrize("name", ["dual_cache", "spa_cache"])
@@ -52,12 +57,30 @@ def test_an_example_is_at_most_40_lines(name):
     assert len(lines.strip().split("\n")) <= 40
 
 
+def test_the_options_of_a_class(model):
+    a = model.generate(QUESTIONS[0], cache=dual.DualCache, cache_options={"refresh": 4}, **BLOCKS)
+    b = model.generate(QUESTIONS[0], cache="my-dual:refresh=4", **BLOCKS)
+    assert same(a.ids, b.ids) and same(a.rows, b.rows) and a.cache == "DualCache(refresh=4)"
+    with pytest.raises(TypeError, match="refersh"):
+        model.generate(QUESTIONS[0], cache=dual.DualCache, cache_options={"refersh": 4})
+
+
+def test_many_caches_do_not_pile_up(model):
+    made = []
+    for _ in range(50):
+        made.append(weakref.ref(cache := lambda: Everything()))
+        model.generate(QUESTIONS[0], cache=cache, gen_length=1)
+    del cache
+    gc.collect()
+    assert sum(reference() is not None for reference in made) <= 32
+
+
 def test_in_a_batch_and_in_threads(model):
-    expected = [model.generate(q, cache="fast-dual") for q in QUESTIONS]
+    expected = [model.generate(q, cache="fast-dual", **BLOCKS) for q in QUESTIONS]
     found: list = []
 
     def ask():
-        found.append(model.generate(QUESTIONS, cache=dual.DualCache, batch=2))
+        found.append(model.generate(QUESTIONS, cache=dual.DualCache, batch=2, **BLOCKS))
 
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
@@ -70,7 +93,8 @@ def test_in_a_batch_and_in_threads(model):
 
 
 def test_registered_it_works_in_compare_and_evaluate(model, tmp_path):
-    rows = model.compare(QUESTIONS, caches=["fast-dual", "my-dual", "my-dual:refresh=2"])
+    caches = ["fast-dual", "my-dual", "my-dual:refresh=2"]
+    rows = model.compare(QUESTIONS, caches=caches, **BLOCKS)
     assert [row.cache for row in rows] == ["none", "fast-dual", "my-dual", "my-dual(refresh=2)"]
     assert rows[1].rows_fraction == rows[2].rows_fraction < rows[3].rows_fraction
     data = tmp_path / "one.jsonl"
@@ -85,8 +109,13 @@ def test_registered_it_works_in_compare_and_evaluate(model, tmp_path):
     ):
         with pytest.raises(spa.Error, match=words):
             model.evaluate(data, cache=cache, **how)
-    with pytest.raises(spa.Error, match="there is a cache 'spa' already"):
-        spa.register("spa", dual.DualCache)
+    for name, cache, words in (
+        ("spa", dual.DualCache, "there is a cache 'spa' already"),
+        ("a:b", dual.DualCache, "letters, digits"),
+        ("wide", lambda width: None, "the option width of the cache wide needs a default"),
+    ):
+        with pytest.raises(spa.Error, match=words):
+            spa.register(name, cache)
 
 
 class Fails(Everything):

@@ -60,7 +60,7 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
       std::ranges::any_of(
           std::initializer_list<const char*>{"block-length", "threshold", "factor", "entropy-bound",
                                              "hierarchical", "klass", "credit", "wino", "saber",
-                                             "prophet", "slide", "grow-to"},
+                                             "prophet", "slide", "grow-to", "block-attention"},
           given)) {
     options.first_threshold.reset();
   }

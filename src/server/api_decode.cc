@@ -33,7 +33,8 @@ void ReadLengths(JsonFields& fields, const DecodeOptions& standard, size_t room,
   }
   const size_t gen_length = (read->max_tokens + block - 1) / block * block;
   choices->Set("gen-length", fmt::format("{}", gen_length));
-  choices->Set("block-length", fmt::format("{}", block));
+  // Otherwise it follows from the canvas, and the model's own way of decoding stays as it is.
+  if (asked_block) choices->Set("block-length", fmt::format("{}", block));
 }
 
 // Every other option has the field of its name.

@@ -138,6 +138,7 @@ TEST(DecodingOfAModel, IsLeftToRightForTheSmallOnesUnlessAskedOtherwise) {
                                                                   {"threshold", "0.9"},
                                                                   {"saber", "2"},
                                                                   {"grow-to", "128"},
+                                                                  {"block-attention", "on"},
                                                                   {"exact", "on"}}) {
     EXPECT_EQ(resolved(name, value).first_threshold, std::nullopt) << name;
   }

@@ -56,6 +56,25 @@ TEST(Api, WhoGivesNoSeedGetsOneNobodyCanForesee) {
   EXPECT_EQ(seed({{"seed", uint64_t{1} << 63}}), uint64_t{1} << 63);
 }
 
+TEST(Api, AModelIsDecodedInItsOwnWay) {
+  Engine engine({.model = SPA_MODELS_DIR "/minillada.gguf",
+                 .threads = 1,
+                 .kv_type = KvType::kF32,
+                 .progress = {}});
+  const auto decode = [&](const std::string& fields) {
+    const std::string body =
+        R"({"messages":[{"role":"user","content":"not True is"}])" + fields + "}";
+    return ParseApiRequest(Route::kChat, body, engine, "mini", {.name = "spa", .options = {}}, {})
+        .tasks[0]
+        .decode;
+  };
+  for (const char* fields : {"", R"(,"max_tokens":64)"}) {
+    EXPECT_EQ(decode(fields).block_length, 1u);
+    EXPECT_EQ(decode(fields).first_threshold, 0.99);
+  }
+  EXPECT_EQ(decode(R"(,"max_tokens":64,"block_length":16)").first_threshold, std::nullopt);
+}
+
 TEST(Api, AnAnswerOfNoGivenLengthFitsBehindThePrompt) {
   const size_t context = TestEngine().config().context_length;
   std::string text;

@@ -25,8 +25,6 @@ _CODE = ("mbpp", "humaneval")
 _GROUPS = {"bbh": "bbh_cot_fewshot_", "mmlu_pro": "mmlu_pro_", "minerva_math": "minerva_math_"}
 # What lm-eval's code tasks try when they are loaded.
 _TRIAL = "assert add(2, 3)==5"
-# Answers are stored after so many of them, for a run that is interrupted.
-_CHUNK = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,22 +125,11 @@ def _sandboxed() -> Iterator[_CodeEval]:
 
 
 def _lm(run: Run):
-    """The engine as lm-eval sees it; its answers are stored in small portions."""
+    """The engine as lm-eval sees it; each answer is stored as soon as it is there."""
     from ..lm_eval import SpaLM
 
-    class Portions(SpaLM):
-        def generate_until(self, requests, disable_tqdm: bool = False) -> list[str]:
-            step = max(_CHUNK, self.batch)
-            return [
-                answer
-                for start in range(0, len(requests), step)
-                for answer in super(Portions, self).generate_until(
-                    requests[start : start + step], disable_tqdm
-                )
-            ]
-
     batch = run.batch or settings.FAMILIES[run.family].batch
-    return Portions(
+    return SpaLM(
         pretrained=run.model, threads=run.threads, cache=run.spec, batch_size=batch, **run.options
     )
 
