@@ -8,6 +8,7 @@
 #include <mutex>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -129,12 +130,26 @@ void Run(Flags flags) {
   }
   options.scheduler.memory = MemoryForRequests(flags);
   options.scheduler.prefix_memory = prefix_memory;
+  std::mutex changed_mutex;
+  std::string changed;  // why nothing can be answered any more
+  options.scheduler.on_model_changed = [&](const std::string& message) {
+    const std::lock_guard lock(changed_mutex);
+    if (std::exchange(changed, message).empty()) kill(getpid(), SIGTERM);
+  };
   Server server(*engine, options, cache);
   const bool v6 = options.host.find(':') != std::string::npos;
   PrintLine(fmt::format("{} on http://{}:{}  (page: /, API: /v1, cache: {}; Ctrl-C ends)",
                         options.model_id, v6 ? "[" + options.host + "]" : options.host,
                         server.port(), options.cache.ToString()));
   WaitForSignal(signals);
+  const auto model_changed = [&] {
+    const std::lock_guard lock(changed_mutex);
+    return changed;
+  };
+  if (!model_changed().empty()) {
+    server.Shutdown(std::chrono::milliseconds(0));
+    throw Error("{}", model_changed());
+  }
   PrintStderr("spa: finishing what runs, {:.0f} s at most; once more ends at once\n", flags.grace);
   std::thread([signals] {
     WaitForSignal(signals);
