@@ -1,5 +1,5 @@
 # `make deps` installs what is missing; everything else uses what is there.
-.PHONY: build demo test test-build test-python install package site lint check-format format fuzz \
+.PHONY: build demo test test-build test-python test-web install package site lint check-format format fuzz \
         sanitize deps clean
 
 PREFIX ?= /usr/local
@@ -35,6 +35,14 @@ test-python: test-build
 	@PYTHONPATH=build/release/python SPA_PROGRAM=build/release/spa \
 	  XDG_CACHE_HOME=$(CURDIR)/build/release/test-cache $(PYTHON) -m pytest
 
+# The page in a browser, against a server of its own; what it needs comes from npm's registry, on bad days at
+# the second or third attempt.
+test-web:
+	@cd web && for wait in 10 30 stop; do \
+	  npm ci --prefer-offline --no-audit --no-fund --loglevel error && break; \
+	  [ $$wait != stop ] && sleep $$wait || exit 1; done
+	@cd web && npm run --silent check && npm test --silent
+
 # Honours DESTDIR.
 install:
 	@scripts/install_packages.sh --tools
@@ -53,7 +61,6 @@ site:
 check-format:
 	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) --dry-run --Werror
 
-# A folder is one file here (CMake's unity build), so that its headers are read once.
 lint: check-format
 	@cmake --preset lint > /dev/null
 	@$(RUN_CLANG_TIDY) -quiet -j $(JOBS) -p build/lint "\.(cc|cxx)$$"
