@@ -43,7 +43,7 @@ class Chat {
     SetCache(flags.cache.Spec(engine));
   }
 
-  void RunChat() {
+  void Run() {
     struct sigaction action {};
     action.sa_handler = OnInterrupt;
     sigaction(SIGINT, &action, nullptr);

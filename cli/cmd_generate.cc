@@ -63,7 +63,7 @@ std::string Filled(const Engine& engine, const Infill& infill, const Decoder& de
   return text + infill.after;
 }
 
-std::string Question(const GenerateFlags& flags) {
+std::string GivenQuestion(const GenerateFlags& flags) {
   std::string text = flags.prompt;
   if (text.empty()) {
     if (flags.file.empty() && isatty(STDIN_FILENO) != 0) {
@@ -124,7 +124,7 @@ void RunGenerate(const GenerateFlags& flags) {
   if (!flags.ids_file.empty()) {
     prompt = ReadIds(flags.ids_file);
   } else if (!flags.infills() || flags.asks()) {
-    question = Question(flags);
+    question = GivenQuestion(flags);
   }
   const auto engine = flags.model.Load();
   if (!question.empty()) prompt = PromptIds(flags, question, *engine);

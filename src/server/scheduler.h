@@ -57,7 +57,7 @@ struct SchedulerOptions {
   std::chrono::milliseconds long_step{500};
   // Called when the model's file is found changed (ModelFile::CheckUnchanged), after the requests
   // of that step have been told: the server can answer none any more.
-  std::function<void(const std::string& message)> on_model_changed;
+  std::function<void(const std::string& message)> on_model_changed = {};
 };
 
 class Scheduler {
