@@ -1,5 +1,5 @@
 # `make deps` installs what is missing; everything else uses what is there.
-.PHONY: build demo test test-build test-python test-web install package site lint check-format format fuzz \
+.PHONY: build configure demo test test-build test-python test-web install package site lint check-format format fuzz \
         sanitize deps clean
 
 PREFIX ?= /usr/local
@@ -11,12 +11,16 @@ DEPS ?= build test
 VENV ?= .venv
 PYTHON = $(abspath $(VENV))/bin/python
 
-build:
-	@scripts/install_packages.sh --tools
-	@cmake --preset release -DSPA_TESTS=OFF -DSPA_PYTHON=OFF > /dev/null
+build: configure
 	@cmake --build --preset release
 
-demo: build
+configure:
+	@scripts/install_packages.sh --tools
+	@cmake --preset release -DSPA_TESTS=OFF -DSPA_PYTHON=OFF > /dev/null
+
+# The program alone.
+demo: configure
+	@cmake --build --preset release --target spa
 	@build/release/spa demo
 
 # Results also go to build/release/tests.xml.
