@@ -1,5 +1,5 @@
 # `make deps` installs what is missing; everything else uses what is there.
-.PHONY: build demo test test-build test-python install package site lint check-format format fuzz \
+.PHONY: build configure demo test test-build test-python test-web install package site lint check-format format fuzz \
         sanitize deps clean
 
 PREFIX ?= /usr/local
@@ -11,12 +11,16 @@ DEPS ?= build test
 VENV ?= .venv
 PYTHON = $(abspath $(VENV))/bin/python
 
-build:
-	@scripts/install_packages.sh --tools
-	@cmake --preset release -DSPA_TESTS=OFF -DSPA_PYTHON=OFF > /dev/null
+build: configure
 	@cmake --build --preset release
 
-demo: build
+configure:
+	@scripts/install_packages.sh --tools
+	@cmake --preset release -DSPA_TESTS=OFF -DSPA_PYTHON=OFF > /dev/null
+
+# The program alone.
+demo: configure
+	@cmake --build --preset release --target spa
 	@build/release/spa demo
 
 # Results also go to build/release/tests.xml.
@@ -39,6 +43,14 @@ test-python:
 	@PYTHONPATH=build/release/python SPA_PROGRAM=$(CURDIR)/build/release/spa \
 	  XDG_CACHE_HOME=$(CURDIR)/build/release/test-cache $(PYTHON) -m pytest
 
+# The page in a browser, against a server of its own; what it needs comes from npm's registry, on bad days at
+# the second or third attempt.
+test-web:
+	@cd web && for wait in 10 30 stop; do \
+	  npm ci --prefer-offline --no-audit --no-fund --loglevel error && break; \
+	  [ $$wait != stop ] && sleep $$wait || exit 1; done
+	@cd web && npm run --silent check && npm test --silent
+
 # Honours DESTDIR.
 install:
 	@scripts/install_packages.sh --tools
@@ -57,7 +69,6 @@ site:
 check-format:
 	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) --dry-run --Werror
 
-# A folder is one file here (CMake's unity build), so that its headers are read once.
 lint: check-format
 	@cmake --preset lint > /dev/null
 	@$(RUN_CLANG_TIDY) -quiet -j $(JOBS) -p build/lint "\.(cc|cxx)$$"

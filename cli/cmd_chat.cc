@@ -18,7 +18,7 @@
 namespace spa::cli {
 namespace {
 
-struct Flags {
+struct ChatFlags {
   ModelFlags model;
   DecodeFlags decode;
   CacheFlags cache;
@@ -34,7 +34,7 @@ struct Stopped {};
 
 class Chat {
  public:
-  Chat(Engine& engine, const Flags& flags)
+  Chat(Engine& engine, const ChatFlags& flags)
       : engine_(engine),
         choices_(flags.decode.Choices()),
         system_(flags.system),
@@ -259,7 +259,7 @@ class Chat {
 }  // namespace
 
 void AddChat(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ChatFlags>();
   Command command = line.Add("chat", "Talk to the model in the terminal");
   command.Add("--system", flags->system, "System message").Type("TEXT");
   command.Add("--warm", flags->warm,

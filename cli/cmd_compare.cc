@@ -17,7 +17,7 @@
 namespace spa::cli {
 namespace {
 
-struct Flags {
+struct CompareFlags {
   ModelFlags model;
   DecodeFlags decode;
   std::string caches, rules, task = "bbh", prompts, report;
@@ -27,7 +27,7 @@ struct Flags {
   bool parallel = false, ablation = false, controls = false, json = false, markdown = false;
 };
 
-std::vector<Question> ReadAll(const Flags& flags, const TaskOptions& task) {
+std::vector<Question> ReadAll(const CompareFlags& flags, const TaskOptions& task) {
   std::vector<Question> questions;
   for (const std::string& path : flags.data) {
     QuestionSet set = ReadQuestions(path, task);
@@ -110,7 +110,7 @@ nlohmann::ordered_json ToJson(const CompareRow& row) {
 }
 
 // A rule is `plain`, what the other flags say, or that and options: threshold=0.9:credit=0.7.
-std::vector<CompareRule> Rules(const Flags& flags, const Engine& engine) {
+std::vector<CompareRule> Rules(const CompareFlags& flags, const Engine& engine) {
   std::string list = flags.rules.empty() ? "plain" : flags.rules;
   if (flags.parallel) list += ",threshold=0.9";
   std::vector<CompareRule> rules;
@@ -131,7 +131,7 @@ std::vector<CompareRule> Rules(const Flags& flags, const Engine& engine) {
   return rules;
 }
 
-void Run(const Flags& flags) {
+void RunCompare(const CompareFlags& flags) {
   CompareOptions options;
   options.task = flags.fields;
   options.task.kind = ParseTaskKind(flags.task);
@@ -199,7 +199,7 @@ void Run(const Flags& flags) {
 }  // namespace
 
 void AddCompare(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CompareFlags>();
   Command command = line.Add("compare", "Run every cache on the same prompts");
   std::vector<std::string> names;
   for (const CacheInfo& info : Caches()) names.push_back(info.name);
@@ -251,7 +251,7 @@ void AddCompare(CommandLine& line) {
       "  spa compare --caches none,spa --rules plain,threshold=0.9,entropy-bound=0.1\n"
       "  spa compare --data bbh/navigate.json bbh/web_of_lies.json --limit 0 --report caches.html\n"
       "  spa compare --ablation --data bbh/boolean_expressions.json --markdown");
-  command.Action([flags] { Run(*flags); });
+  command.Action([flags] { RunCompare(*flags); });
 }
 
 }  // namespace spa::cli

@@ -26,7 +26,7 @@ DType TypeFromName(const std::string& name) {
   return *dtype;
 }
 
-struct Flags {
+struct ConvertFlags {
   std::string in, out, type, shape = "llada-8b";
   size_t threads = 0, layers = 0;
   uint64_t seed = 0;
@@ -42,7 +42,7 @@ void ReportWritten(const std::string& path) {
   fmt::print("{}: {}\n", path, FormatBytes(static_cast<double>(std::filesystem::file_size(path))));
 }
 
-void Write(const Flags& flags) {
+void Write(const ConvertFlags& flags) {
   ProgressBar bar;
   WriteOptions options;
   if (!flags.type.empty()) options.dtype = TypeFromName(flags.type);
@@ -62,7 +62,7 @@ void Write(const Flags& flags) {
   }
 }
 
-void Synthesize(const Flags& flags) {
+void Synthesize(const ConvertFlags& flags) {
   ProgressBar bar;
   ThreadPool pool(flags.threads);
   const auto dtype = ParseDType(flags.type);
@@ -77,7 +77,7 @@ void Synthesize(const Flags& flags) {
 }  // namespace
 
 void AddConvert(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ConvertFlags>();
   Command command = line.Add("convert", "Write a Hugging Face folder as one GGUF file");
   command.Add("folder", flags->in, "Hugging Face folder").Required();
   command.Add("out", flags->out, "GGUF file to write").Required();
@@ -90,7 +90,7 @@ void AddConvert(CommandLine& line) {
 }
 
 void AddQuantize(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ConvertFlags>();
   Command command = line.Add("quantize", "Re-encode a model's matrices");
   command.Add("in", flags->in, "GGUF file or Hugging Face folder").Required();
   command.Add("out", flags->out, "GGUF file to write").Required();
@@ -101,7 +101,7 @@ void AddQuantize(CommandLine& line) {
 }
 
 void AddSynth(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ConvertFlags>();
   flags->type = "Q4_0";
   Command command =
       line.Add("synth", "Write a random-weight model with real dimensions, for benchmarking");

@@ -18,7 +18,7 @@
 namespace spa::cli {
 namespace {
 
-struct Flags {
+struct DemoFlags {
   ModelFlags model;
   DecodeFlags decode;
   std::string question, caches = "none,spa";
@@ -39,7 +39,7 @@ struct Side {
 };
 using Sides = std::vector<std::unique_ptr<Side>>;
 
-std::string AskQuestion(const Flags& flags) {
+std::string AskQuestion(const DemoFlags& flags) {
   if (!flags.question.empty()) return flags.question;
   const std::vector<Question> suite = BuiltInQuestions();
   LineReader reader;
@@ -128,7 +128,7 @@ void PrintSummary(const Engine& engine, const Sides& sides) {
   }
 }
 
-void Run(const Flags& flags) {
+void RunDemo(const DemoFlags& flags) {
   flags.decode.Choices();
   const std::vector<CacheSpec> caches = CheckCaches(ParseCacheList(flags.caches));
   if (caches.empty()) throw Error("--caches names no cache");
@@ -178,7 +178,7 @@ void Run(const Flags& flags) {
 }  // namespace
 
 void AddDemo(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DemoFlags>();
   Command command = line.Add("demo", "One question, with and without SPA-Cache, side by side");
   command.Add("question", flags->question, "The question (default: asks for one)").Type("TEXT");
   command.Add("--caches", flags->caches, "What to compare (default none,spa)").Type("LIST");
@@ -194,7 +194,7 @@ void AddDemo(CommandLine& line) {
       "  spa demo\n"
       "  spa demo 'not ( True and False ) or False is'\n"
       "  spa demo --caches none,spa,fast-dual --pause 100");
-  command.Action([flags] { Run(*flags); });
+  command.Action([flags] { RunDemo(*flags); });
 }
 
 }  // namespace spa::cli

@@ -11,7 +11,7 @@
 namespace spa::cli {
 namespace {
 
-struct Flags {
+struct EvalFlags {
   ModelFlags model;
   DecodeFlags decode;
   CacheFlags cache;
@@ -51,7 +51,7 @@ void ShowProgress(ProgressBar& bar, size_t done, size_t total, size_t correct) {
            static_cast<double>(done) / static_cast<double>(total));
 }
 
-void RunChoices(const Flags& flags) {
+void RunChoices(const EvalFlags& flags) {
   ChoiceEvalOptions options;
   options.fields = {flags.fields.question_field, flags.choices_field, flags.fields.answer_field};
   options.data.assign(flags.data.begin(), flags.data.end());
@@ -122,7 +122,7 @@ std::vector<std::string> TableRow(const Score& score) {
           fmt::format("{:.1f}%", 100.0 * score.rows_fraction)};
 }
 
-void Run(const Flags& flags) {
+void RunEval(const EvalFlags& flags) {
   if (flags.task == "choices") return RunChoices(flags);
   EvalOptions options;
   options.task = flags.fields;
@@ -177,7 +177,7 @@ void Run(const Flags& flags) {
 }  // namespace
 
 void AddEval(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<EvalFlags>();
   Command command = line.Add("eval", "Measure accuracy on the questions of a file");
   command
       .Add("--task", flags->task,
@@ -245,7 +245,7 @@ void AddEval(CommandLine& line) {
       "      --few-shot 4 -n 256 --samples gsm8k-spa.jsonl --cache spa\n"
       "  spa eval -m LLaDA-8B-Base-Q4_0.gguf --task choices --raw --data arc/test.jsonl \\\n"
       "      --answer-field answerKey --draws 128");
-  command.Action([flags] { Run(*flags); });
+  command.Action([flags] { RunEval(*flags); });
 }
 
 }  // namespace spa::cli

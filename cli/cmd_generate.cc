@@ -18,7 +18,7 @@
 namespace spa::cli {
 namespace {
 
-struct Flags {
+struct GenerateFlags {
   ModelFlags model;
   DecodeFlags decode;
   CacheFlags cache;
@@ -35,7 +35,7 @@ struct Flags {
 };
 
 // The text with gaps: a template, or what comes before and after one gap of --gen-length tokens.
-std::vector<TemplatePart> Parts(const Flags& flags) {
+std::vector<TemplatePart> Parts(const GenerateFlags& flags) {
   if (!flags.template_file.empty()) return ParseTemplate(ReadText(flags.template_file));
   if (!flags.template_text.empty()) return ParseTemplate(flags.template_text);
   size_t gap = kUsualGap;
@@ -63,7 +63,7 @@ std::string Filled(const Engine& engine, const Infill& infill, const Decoder& de
   return text + infill.after;
 }
 
-std::string Question(const Flags& flags) {
+std::string GivenQuestion(const GenerateFlags& flags) {
   std::string text = flags.prompt;
   if (text.empty()) {
     if (flags.file.empty() && isatty(STDIN_FILENO) != 0) {
@@ -75,7 +75,8 @@ std::string Question(const Flags& flags) {
   return text;
 }
 
-std::vector<TokenId> PromptIds(const Flags& flags, const std::string& text, const Engine& engine) {
+std::vector<TokenId> PromptIds(const GenerateFlags& flags, const std::string& text,
+                               const Engine& engine) {
   if (flags.raw) return engine.Encode({.messages = {}, .text = text});
   Prompt prompt;
   if (!flags.system.empty()) prompt.messages.push_back({"system", flags.system});
@@ -112,7 +113,7 @@ void PrintJson(const Engine& engine, const Generation& generation, const Infill*
   PrintLine(json.dump());
 }
 
-void Run(const Flags& flags) {
+void RunGenerate(const GenerateFlags& flags) {
   // What can be wrong without a model is said before one is loaded.
   flags.decode.Choices();
   flags.cache.Check();
@@ -123,7 +124,7 @@ void Run(const Flags& flags) {
   if (!flags.ids_file.empty()) {
     prompt = ReadIds(flags.ids_file);
   } else if (!flags.infills() || flags.asks()) {
-    question = Question(flags);
+    question = GivenQuestion(flags);
   }
   const auto engine = flags.model.Load();
   if (!question.empty()) prompt = PromptIds(flags, question, *engine);
@@ -191,7 +192,7 @@ void Run(const Flags& flags) {
 }  // namespace
 
 void AddGenerate(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<GenerateFlags>();
   Command command = line.Add("generate", "Answer one prompt");
   Flag prompt = command.Add("-p,--prompt", flags->prompt, "The question").Type("TEXT");
   Flag file = command.Add("-f,--file", flags->file, "Read the question from a file; - for stdin")
@@ -249,7 +250,7 @@ void AddGenerate(CommandLine& line) {
       "  spa generate -m Dream-v0-Instruct-7B/ -f question.txt --threshold 0.9 --json\n"
       "  spa generate -m model.gguf --prefix 'def add(a, b):' --suffix 'return c' -n 8\n"
       "  spa generate -p 'not ( True ) is' --template '=> {{mask:3}}. Answer: {{mask:1}}'");
-  command.Action([flags] { Run(*flags); });
+  command.Action([flags] { RunGenerate(*flags); });
 }
 
 }  // namespace spa::cli

@@ -11,7 +11,7 @@
 namespace spa::cli {
 namespace {
 
-struct Flags {
+struct InspectFlags {
   std::string model;
   bool json = false, tensors = false;
 };
@@ -63,7 +63,7 @@ std::string RouterText(const ExpertConfig& experts) {
   return text;
 }
 
-void Run(const Flags& flags) {
+void RunInspect(const InspectFlags& flags) {
   const ModelFile model = flags.model.empty()
                               ? ModelFile::FromMemory(EmbeddedModel(), "the embedded model")
                               : ModelFile::Open(flags.model);
@@ -153,14 +153,14 @@ void Run(const Flags& flags) {
 }  // namespace
 
 void AddInspect(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<InspectFlags>();
   Command command = line.Add("inspect", "Show a model's architecture, shapes, types, tokenizer");
   command.Add("model,-m,--model", flags->model,
               "GGUF file or Hugging Face folder (default: the embedded model)");
   command.Add("--tensors", flags->tensors, "List every tensor");
   command.Add("--json", flags->json, "Print one JSON object");
   command.Footer("Example:\n  spa inspect llada-8b-q4_0.gguf --tensors");
-  command.Action([flags] { Run(*flags); });
+  command.Action([flags] { RunInspect(*flags); });
 }
 
 }  // namespace spa::cli

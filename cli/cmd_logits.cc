@@ -11,14 +11,14 @@
 namespace spa::cli {
 namespace {
 
-struct Flags {
+struct LogitsFlags {
   ModelFlags model;
   std::string ids_file, out, attention;
   size_t block_length = 0, prompt_length = 0;
 };
 
 // The model's own pattern, unless the flags change it.
-AttentionPattern Attention(const Flags& flags, const ModelConfig& config) {
+AttentionPattern Attention(const LogitsFlags& flags, const ModelConfig& config) {
   AttentionPattern attention = config.attention;
   if (flags.attention == "full") {
     if (flags.block_length > 0) throw Error("full attention has no --block-length");
@@ -37,7 +37,7 @@ AttentionPattern Attention(const Flags& flags, const ModelConfig& config) {
   return attention;
 }
 
-void Run(const Flags& flags) {
+void RunLogits(const LogitsFlags& flags) {
   const std::vector<TokenId> ids = ReadIds(flags.ids_file);
   AtomicFile file(flags.out);
   const auto engine = flags.model.Load();
@@ -55,7 +55,7 @@ void Run(const Flags& flags) {
 }  // namespace
 
 void AddLogits(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<LogitsFlags>();
   Command command = line.Add("logits", "Write the raw logits of one dense pass");
   command.Add("--ids", flags->ids_file, "Whitespace-separated token ids; - for stdin")
       .Required()
@@ -72,7 +72,7 @@ void AddLogits(CommandLine& line) {
   flags->model.kv = "f32";  // the reference: nothing is saved by less
   flags->model.Add(command);
   command.Footer("Example:\n  spa logits -m model.gguf --ids ids.txt --out logits.f32");
-  command.Action([flags] { Run(*flags); });
+  command.Action([flags] { RunLogits(*flags); });
 }
 
 }  // namespace spa::cli

@@ -19,7 +19,7 @@ namespace {
 
 const std::vector<std::string> kFits = {"input", "value", "proxy", "attention", "output"};
 
-struct Flags {
+struct ProfileFlags {
   ModelFlags model;
   DecodeFlags decode;
   std::string task = "bbh", scope = "gen", fit = "output", out, report;
@@ -29,7 +29,7 @@ struct Flags {
   bool json = false;
 };
 
-std::vector<std::vector<TokenId>> Prompts(const Flags& flags, const Engine& engine) {
+std::vector<std::vector<TokenId>> Prompts(const ProfileFlags& flags, const Engine& engine) {
   const TaskOptions task{.kind = ParseTaskKind(flags.task), .extract = {}};
   std::vector<Question> questions;
   for (const std::string& path : flags.data) {
@@ -46,7 +46,7 @@ std::vector<std::vector<TokenId>> Prompts(const Flags& flags, const Engine& engi
   return prompts;
 }
 
-void Run(const Flags& flags) {
+void RunProfile(const ProfileFlags& flags) {
   // Opened first: a bad path should fail before the run, not after it.
   std::optional<AtomicFile> report;
   if (!flags.report.empty()) report.emplace(flags.report);
@@ -116,7 +116,7 @@ void Run(const Flags& flags) {
 }  // namespace
 
 void AddProfile(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ProfileFlags>();
   Command command = line.Add("profile", "Measure drift per layer and fit SPA-Cache's budget to it");
   const Flag data =
       command.Add("--data", flags->data, "Files with questions (default: a few built-in ones)")
@@ -152,7 +152,7 @@ void AddProfile(CommandLine& line) {
       "Examples:\n"
       "  spa profile --report drift.html\n"
       "  spa profile -m LLaDA-8B-Instruct-Q4_0.gguf --task gsm8k --data gsm8k/test.jsonl");
-  command.Action([flags] { Run(*flags); });
+  command.Action([flags] { RunProfile(*flags); });
 }
 
 }  // namespace spa::cli

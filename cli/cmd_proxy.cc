@@ -12,14 +12,14 @@
 namespace spa::cli {
 namespace {
 
-struct Flags {
+struct ProxyFlags {
   std::string model, out;
   size_t threads = 0;
   std::optional<size_t> rank;
   bool json = false;
 };
 
-void Run(const Flags& flags) {
+void RunProxy(const ProxyFlags& flags) {
   ThreadPool pool(flags.threads);
   const ModelFile file = flags.model.empty()
                              ? ModelFile::FromMemory(EmbeddedModel(), "the embedded model")
@@ -73,7 +73,7 @@ void Run(const Flags& flags) {
 }  // namespace
 
 void AddProxy(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ProxyFlags>();
   Command command = line.Add("proxy", "Compute and store a model's singular proxies");
   command
       .Add("-m,--model", flags->model,
@@ -89,7 +89,7 @@ void AddProxy(CommandLine& line) {
       .Type("N");
   command.Add("--json", flags->json, "Print one JSON object");
   command.Footer("Example:\n  spa proxy -m LLaDA-8B-Instruct-Q4_0.gguf -r 128");
-  command.Action([flags] { Run(*flags); });
+  command.Action([flags] { RunProxy(*flags); });
 }
 
 }  // namespace spa::cli

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -20,7 +21,7 @@
 namespace spa::cli {
 namespace {
 
-struct Flags {
+struct ServeFlags {
   ModelFlags model;
   CacheFlags cache;
   ServerOptions server;
@@ -30,7 +31,7 @@ struct Flags {
   bool no_key = false, quiet = false;
 };
 
-std::vector<std::string> ReadKeys(const Flags& flags) {
+std::vector<std::string> ReadKeys(const ServeFlags& flags) {
   std::vector<std::string> keys;
   if (!flags.key.empty()) keys.push_back(flags.key);
   if (const char* key = std::getenv("SPA_API_KEY"); key != nullptr && *key != '\0') {
@@ -46,7 +47,7 @@ std::vector<std::string> ReadKeys(const Flags& flags) {
   return keys;
 }
 
-std::vector<std::string> Examples(const Flags& flags) {
+std::vector<std::string> Examples(const ServeFlags& flags) {
   if (!flags.model.model.empty()) {
     return {"Why is the sky blue?", "Write a haiku about the sea.",
             "A train leaves at 9:40 and arrives at 12:05. How long is the ride?"};
@@ -65,7 +66,7 @@ int WaitForSignal(const sigset_t& signals) {
 }
 
 // What is left for requests, the model being there already.
-size_t MemoryForRequests(const Flags& flags) {
+size_t MemoryForRequests(const ServeFlags& flags) {
   if (flags.memory.empty()) return AvailableMemory() / 10 * 9;  // the rest: for everybody else
   const size_t all = ParseBytes(flags.memory), used = ResidentBytes();
   if (all <= used) {
@@ -75,13 +76,13 @@ size_t MemoryForRequests(const Flags& flags) {
 }
 
 // For what is kept of requests that have ended.
-size_t PrefixMemory(const Flags& flags) {
+size_t PrefixMemory(const ServeFlags& flags) {
   constexpr size_t kStandard = size_t{1} << 30;
   if (flags.prefix_memory.empty()) return kStandard;
   return flags.prefix_memory == "0" ? 0 : ParseBytes(flags.prefix_memory);
 }
 
-void Run(Flags flags) {
+void RunServe(ServeFlags flags) {
   ServerOptions& options = flags.server;
   // Wrong before the model is loaded.
   if (!flags.memory.empty()) ParseBytes(flags.memory);
@@ -129,12 +130,26 @@ void Run(Flags flags) {
   }
   options.scheduler.memory = MemoryForRequests(flags);
   options.scheduler.prefix_memory = prefix_memory;
+  std::mutex changed_mutex;
+  std::string changed;  // why nothing can be answered any more
+  options.scheduler.on_model_changed = [&](const std::string& message) {
+    const std::lock_guard lock(changed_mutex);
+    if (std::exchange(changed, message).empty()) kill(getpid(), SIGTERM);
+  };
   Server server(*engine, options, cache);
   const bool v6 = options.host.find(':') != std::string::npos;
   PrintLine(fmt::format("{} on http://{}:{}  (page: /, API: /v1, cache: {}; Ctrl-C ends)",
                         options.model_id, v6 ? "[" + options.host + "]" : options.host,
                         server.port(), options.cache.ToString()));
   WaitForSignal(signals);
+  const auto model_changed = [&] {
+    const std::lock_guard lock(changed_mutex);
+    return changed;
+  };
+  if (!model_changed().empty()) {
+    server.Shutdown(std::chrono::milliseconds(0));
+    throw Error("{}", model_changed());
+  }
   PrintStderr("spa: finishing what runs, {:.0f} s at most; once more ends at once\n", flags.grace);
   std::thread([signals] {
     WaitForSignal(signals);
@@ -146,7 +161,7 @@ void Run(Flags flags) {
 }  // namespace
 
 void AddServe(CommandLine& line) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ServeFlags>();
   Command command = line.Add("serve", "OpenAI-compatible server with a web page");
   ServerOptions& server = flags->server;
   command.Add("--host", server.host, "Address to listen on (default 127.0.0.1)").Type("ADDR");
@@ -213,7 +228,7 @@ void AddServe(CommandLine& line) {
       "  spa serve -m LLaDA-8B-Instruct-Q4_0.gguf --port 8000 --parallel 8\n"
       "  curl localhost:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"not ( True ) is\"}]}'");
-  command.Action([flags] { Run(*flags); });
+  command.Action([flags] { RunServe(*flags); });
 }
 
 }  // namespace spa::cli

@@ -91,4 +91,8 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
 };
 
+// Of a flag that is given or not.
+template <>
+Flag Command::Add(const std::string& names, bool& to, const std::string& help);
+
 }  // namespace spa::cli

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double SecondsSince(Clock::time_point start) {
+double SecondsFrom(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -58,7 +58,7 @@ void StepClock::StepDone(size_t step) {
   step_ = step;
   layer_ = 0;
   step_end_ = Clock::now();
-  if (step == 1) first_seconds_ = SecondsSince(start_);
+  if (step == 1) first_seconds_ = SecondsFrom(start_);
 }
 
 double StepClock::share() const {
@@ -68,7 +68,7 @@ double StepClock::share() const {
 }
 
 bool StepClock::quick() const {
-  return step_ == 0 ? SecondsSince(start_) < 1.0 : Pace() < kQuickStep;
+  return step_ == 0 ? SecondsFrom(start_) < 1.0 : Pace() < kQuickStep;
 }
 
 double StepClock::Pace() const {
@@ -80,7 +80,7 @@ std::string StepClock::Describe() const {
   if (step_ == 0) {
     if (layer_ == 0) return "first step";
     const double left =
-        SecondsSince(start_) * static_cast<double>(layers_ - layer_) / static_cast<double>(layer_);
+        SecondsFrom(start_) * static_cast<double>(layers_ - layer_) / static_cast<double>(layer_);
     return fmt::format("first step, layer {} of {}, {} left", layer_, layers_, Duration(left));
   }
   const double pace = Pace();

@@ -37,12 +37,11 @@ function(spa_folder name)
   endif()
 endfunction()
 
-# spa_optimize(LEVEL FILES...) compiles some files of a release at another level than their folder.
+# spa_optimize(LEVEL FILES...) compiles some files of a release at another level than their folder,
+# each by itself.
 function(spa_optimize level)
-  if(CMAKE_UNITY_BUILD)  # a folder is then one file
-    return()
-  endif()
   set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+                              SKIP_UNITY_BUILD_INCLUSION ON
                               COMPILE_OPTIONS $<$<CONFIG:Release>:${level}>)
 endfunction()
 

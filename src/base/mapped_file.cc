@@ -13,27 +13,33 @@
 namespace spa {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not hang
-  if (fd < 0) throw Error("cannot open {}: {}", path.string(), std::strerror(errno));
-  struct stat info {};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not hang
+  if (fd_ < 0) throw Error("cannot open {}: {}", path.string(), std::strerror(errno));
+  if (::fstat(fd_, &opened_) != 0 || !S_ISREG(opened_.st_mode)) {
+    ::close(fd_);
     throw Error("{} is not a file", path.string());
   }
-  size_ = static_cast<size_t>(info.st_size);
-  if (size_ > 0) {
-    void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+  size_ = static_cast<size_t>(opened_.st_size);
+  if (size_ == 0) return;
+  void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_, 0);
+  if (map == MAP_FAILED) {
     const int error = errno;
-    ::close(fd);
-    if (map == MAP_FAILED) throw Error("cannot map {}: {}", path.string(), std::strerror(error));
-    data_ = static_cast<const std::byte*>(map);
-  } else {
-    ::close(fd);
+    ::close(fd_);
+    throw Error("cannot map {}: {}", path.string(), std::strerror(error));
   }
+  data_ = static_cast<const std::byte*>(map);
 }
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  ::close(fd_);
+}
+
+bool MappedFile::Changed() const {
+  struct stat now {};
+  if (::fstat(fd_, &now) != 0) return true;
+  return now.st_size != opened_.st_size || now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
+         now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec;
 }
 
 void MappedFile::Release(std::span<const std::byte> range) const {

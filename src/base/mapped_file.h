@@ -1,6 +1,8 @@
 // A file mapped read-only into memory. Pages are read on first use.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -22,7 +24,13 @@ class MappedFile {
   // goes to the file. For data that has been repacked.
   void Release(std::span<const std::byte> range) const;
 
+  // Somebody wrote to the file since it was mapped, so the bytes may be others now. A file that was
+  // renamed, deleted or replaced by another of its name has not changed: the map holds on to it.
+  bool Changed() const;
+
  private:
+  int fd_ = -1;
+  struct stat opened_ {};
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };

@@ -142,6 +142,7 @@ SharedCache Engine::PrepareCache(const CacheSpec& spec, const Preparation& how) 
   PolicyContext context = policy_context();
   if (how.quick) context.max_proxy_weights = kQuickProxyWeights;
   auto cache = std::make_shared<const PreparedCache>(spa::PrepareCache(spec, context));
+  file_->CheckUnchanged();
   if (how.warm && !cache->make()->keeps().warm_start) {
     throw Error("the cache {} cannot start warm: use --cache spa, or leave --warm out", spec.name);
   }
@@ -265,6 +266,7 @@ void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits
                      .expected = pass.expected}};
   transformer_->Step(
       {&step, 1}, [&](size_t, uint32_t row, std::span<float> logits) { on_logits(row, logits); });
+  file_->CheckUnchanged();
 }
 
 std::vector<TokenId> CanvasIds(const Decoder& decoder) {

@@ -278,6 +278,7 @@ void Scorer::Step() {
           .best_log_probability = static_cast<double>(stats.max) - stats.log_sum_exp};
     }
   });
+  engine_.file().CheckUnchanged();
 }
 
 std::vector<Likelihood> Scorer::Results() const {

@@ -39,6 +39,8 @@ void Runner::Step() {
   }
   const auto start = Clock::now();
   StepTogether(engine_.transformer(), batch);
+  // Embeddings are read from the file in every step.
+  engine_.file().CheckUnchanged();
   const auto end = Clock::now();
   for (Generation* generation : batch) {
     GenerationStats& times = generation->times();

@@ -31,6 +31,7 @@ class GgufFile : public TensorFile {
 
   const std::vector<Tensor>& tensors() const override { return tensors_; }
   void Release(const Tensor& tensor) const override;
+  bool Changed() const override { return map_ != nullptr && map_->Changed(); }
 
   const std::string& name() const { return name_; }  // path, for messages
   uint32_t version() const { return version_; }

@@ -327,4 +327,8 @@ void SafetensorsFolder::Release(const Tensor& tensor) const {
   }
 }
 
+bool SafetensorsFolder::Changed() const {
+  return std::ranges::any_of(shards_, [](const auto& shard) { return shard->Changed(); });
+}
+
 }  // namespace spa

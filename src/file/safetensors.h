@@ -32,6 +32,7 @@ class SafetensorsFolder : public TensorFile {
 
   const std::vector<Tensor>& tensors() const override { return tensors_; }
   void Release(const Tensor& tensor) const override;
+  bool Changed() const override;
 
  private:
   void AddShard(const std::filesystem::path& path);

@@ -37,6 +37,8 @@ class TensorFile {
   const Tensor* Find(std::string_view name) const;
   // The tensor's pages will not be needed again soon (it was copied or repacked).
   virtual void Release(const Tensor& tensor) const = 0;
+  // Somebody wrote to the file after it was opened (MappedFile::Changed).
+  virtual bool Changed() const = 0;
 };
 
 }  // namespace spa

@@ -343,8 +343,12 @@ struct RowGroups {
   }
   HWY_INLINE RowGroups Skip(size_t num_groups) const {
     RowGroups later = *this;
-    for (auto& tile : later.tiles) tile += num_groups * kTileRows;
+    later.Advance(num_groups);
     return later;
+  }
+  // Instead of an assignment, which Clang 14 cannot make for an array of restricted pointers.
+  HWY_INLINE void Advance(size_t num_groups) {
+    for (auto& tile : tiles) tile += num_groups * kTileRows;
   }
 };
 
@@ -450,7 +454,7 @@ struct Groups {
     const float* HWY_RESTRICT mins = w.mins;
     VF32 floats[kRows][kVecs];
     LoadSums(acc, floats);
-    for (; num_groups > 0; --num_groups, a = a.Skip(1)) {
+    for (; num_groups > 0; --num_groups, a.Advance(1)) {
       next.FetchGroup();
       Sum sums[kRows][kVecs];
       ForEachRow<kRows>([&](size_t r) HWY_ATTR {
@@ -546,7 +550,7 @@ struct SuperBlocks {
         }
       });
       min_pairs += kGroupsPerSuper * kPanelWidth;
-      a = a.Skip(kGroupsPerSuper);
+      a.Advance(kGroupsPerSuper);
     }
   }
 };

@@ -98,6 +98,14 @@ void ModelFile::Check(const TensorNames& names) {
   }
 }
 
+void ModelFile::CheckUnchanged() const {
+  if (!tensors_->Changed()) return;
+  throw ModelChanged(
+      "{} was changed while it was in use: start again; to replace a model, write another file and "
+      "rename it",
+      where_);
+}
+
 uint64_t ModelFile::tensor_bytes() const {
   uint64_t bytes = 0;
   for (const Tensor& tensor : tensors_->tensors()) bytes += tensor.bytes.size();

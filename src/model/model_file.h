@@ -9,12 +9,19 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/error.h"
 #include "file/gguf.h"
 #include "file/tensor_file.h"
 #include "model/config.h"
 #include "model/tensor_names.h"
 
 namespace spa {
+
+// The file is not the one that was loaded any more.
+class ModelChanged : public Error {
+ public:
+  using Error::Error;
+};
 
 class ModelFile {
  public:
@@ -41,6 +48,10 @@ class ModelFile {
   // The order in which stored rows of Wq or Wk become rows of the half-split RoPE layout; empty
   // when they already are (see ModelConfig::interleaved_qk).
   std::vector<uint32_t> HalfSplitRowOrder(TensorRole role) const;
+
+  // Throws ModelChanged if somebody wrote to the file since it was opened: what is read from it may
+  // not fit what was loaded. Costs a system call per file.
+  void CheckUnchanged() const;
 
   // A number that changes when the weights do: names, types, shapes and samples of the bytes.
   uint64_t Fingerprint() const;

@@ -345,6 +345,10 @@ void Scheduler::EndByException(Job& job) {
   const char* const failed = "the server failed while it worked on this request";
   try {
     throw;
+  } catch (const ModelChanged& error) {
+    End(job, Ending::kFailed, "the model's file was changed: the server must be started again",
+        error.what());
+    if (options_.on_model_changed) options_.on_model_changed(error.what());
   } catch (const Error& error) {
     // Before it starts, the request is at fault.
     if (job.generation == nullptr && !job.scorer) {

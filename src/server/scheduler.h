@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -54,6 +55,9 @@ struct SchedulerOptions {
   size_t prefix_memory = 0;
   // A step that takes longer than this tells how far it is, and again after the same time.
   std::chrono::milliseconds long_step{500};
+  // Called when the model's file is found changed (ModelFile::CheckUnchanged), after the requests
+  // of that step have been told: the server can answer none any more.
+  std::function<void(const std::string& message)> on_model_changed = {};
 };
 
 class Scheduler {

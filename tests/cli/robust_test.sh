@@ -92,5 +92,22 @@ rm "$work/replaced.gguf"
 verdict "nor does a deleted one" [ "$(text)" = "$before" ]
 kill $server; wait $server; server=
 
+# One that is overwritten in place, to the same size: the request is refused, the server says so and ends.
+cp "$model" "$work/overwritten.gguf"
+"$spa" serve -m "$work/overwritten.gguf" --port 0 --quiet > "$work/served" 2> "$work/err" &
+server=$!
+for _ in $(seq 600); do grep -q http "$work/served" && break; sleep 0.1; done
+url=$(grep -o 'http://[0-9.:]*' "$work/served")
+ask=(curl -s -m 300 "$url/v1/completions" -d '{"prompt": "True is", "max_tokens": 8}')
+verdict "before it is overwritten, it answers" [ "$(text)" = "$before" ]
+dd if=/dev/zero of="$work/overwritten.gguf" bs=1 seek=$(($(stat -c %s "$model") - 64)) count=64 conv=notrunc 2> /dev/null
+"${ask[@]}" > "$work/out"
+wait $server
+verdict "an overwritten file ends the server" [ $? -eq 1 ]
+server=
+verdict "the request is told" grep -q "file was changed" "$work/out"
+verdict "and so is the operator, in one line" [ "$(grep -c "changed while it was in use" "$work/err")" -eq 1 ]
+verdict "and no other" [ "$(wc -l < "$work/err")" -eq 1 ]
+
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "decode/decoder.h"
 
-namespace spa {
+namespace spa::revoke_test {
 namespace {
 
 using Indices = std::vector<size_t>;
@@ -216,4 +216,4 @@ TEST(Growth, NothingFollowsACanvasThatGrows) {
 }
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::revoke_test

@@ -11,7 +11,7 @@
 #include "decode/schedule.h"
 #include "decode/token_sampler.h"
 
-namespace spa {
+namespace spa::rules_test {
 namespace {
 
 std::vector<Candidate> WithProbabilities(const std::vector<double>& probabilities) {
@@ -276,4 +276,4 @@ TEST(Decoder, TimeGridStepsThatSettleNothingCostNoForwardPass) {
 }
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::rules_test

@@ -16,7 +16,7 @@
 #include "decode/decoder.h"
 #include "decode/option_table.h"
 
-namespace spa {
+namespace spa::traces_test {
 namespace {
 
 // A token is a character: the end of text first, the mask last.
@@ -155,4 +155,4 @@ std::string NameOf(const testing::TestParamInfo<std::string>& info) {
 INSTANTIATE_TEST_SUITE_P(, Traces, testing::ValuesIn(TraceFiles()), NameOf);
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::traces_test

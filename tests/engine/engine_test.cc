@@ -1,7 +1,11 @@
 // What the engine refuses, and what it promises about answers.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
 #include "engine/decode_choices.h"
@@ -31,6 +35,58 @@ class EngineTest : public testing::Test {
                                options, None()});
   }
 };
+
+// A copy of the small model, which a test may harm.
+class ModelCopy {
+ public:
+  ModelCopy() {
+    std::filesystem::remove(path_);
+    std::filesystem::copy_file(SPA_TEST_DATA "/mini.gguf", path_);
+    // Written now and changed within the same tick of the file system's clock would go unnoticed.
+    std::filesystem::last_write_time(
+        path_, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  ~ModelCopy() { std::filesystem::remove(path_); }
+  ModelCopy(const ModelCopy&) = delete;
+  ModelCopy& operator=(const ModelCopy&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  void OverwriteLastBytes() const {
+    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-8, std::ios::end);
+    file.write("\0\0\0\0\0\0\0\0", 8);
+  }
+
+ private:
+  std::filesystem::path path_ =
+      std::filesystem::path(testing::TempDir()) / fmt::format("spa-changes-{}.gguf", ::getpid());
+};
+
+TEST_F(EngineTest, AModelFileThatIsWrittenToEndsWhatRuns) {
+  const ModelCopy copy;
+  Engine engine({.model = copy.path(), .threads = 1, .kv_type = KvType::kF32, .progress = {}});
+  const SharedCache cache = engine.PrepareCache({});
+  Runner runner(engine);
+  runner.Add({{1, 2, 3}, Short(), cache});
+  EXPECT_NO_THROW(runner.Step());
+  copy.OverwriteLastBytes();
+  EXPECT_THROW(runner.Step(), ModelChanged);
+  EXPECT_THROW(engine.DenseLogits(std::vector<TokenId>{1, 2}, [](size_t, auto) {}), ModelChanged);
+  EXPECT_THROW(engine.PrepareCache({}), ModelChanged);
+}
+
+TEST_F(EngineTest, AModelFileMayBeReplacedByAnotherOfItsName) {
+  const ModelCopy copy;
+  Engine engine({.model = copy.path(), .threads = 1, .kv_type = KvType::kF32, .progress = {}});
+  Runner runner(engine);
+  runner.Add({{1, 2, 3}, Short(), engine.PrepareCache({})});
+  const std::filesystem::path other = copy.path().string() + ".new";
+  std::ofstream(other) << "no model";
+  std::filesystem::rename(other, copy.path());
+  EXPECT_NO_THROW(runner.Step());
+  std::filesystem::remove(copy.path());
+  EXPECT_NO_THROW(runner.Step());
+}
 
 TEST_F(EngineTest, RefusesPromptsThatCannotBeRun) {
   EXPECT_THROW(engine().Start({}, Short(), *None()), Error);

@@ -8,7 +8,7 @@
 #include "engine/runner.h"
 #include "tests/test_model.h"
 
-namespace spa {
+namespace spa::family_decode_test {
 namespace {
 
 using nlohmann::json;
@@ -395,4 +395,4 @@ INSTANTIATE_TEST_SUITE_P(All, BlockDecode,
                          });
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::family_decode_test

@@ -57,11 +57,11 @@ TEST(OptionReference, EveryDecodingOptionIsSetReadBackAndRangeChecked) {
 }
 
 TEST(OptionReference, JsonNamesEveryCacheWithItsOptions) {
-  const auto json = OptionsJson();
-  ASSERT_EQ(json["caches"].size(), Caches().size());
+  const auto reference = OptionsJson();
+  ASSERT_EQ(reference["caches"].size(), Caches().size());
   for (size_t i = 0; i < Caches().size(); ++i) {
-    EXPECT_EQ(json["caches"][i]["name"], Caches()[i].name);
-    EXPECT_EQ(json["caches"][i]["options"].size(), Caches()[i].options.size());
+    EXPECT_EQ(reference["caches"][i]["name"], Caches()[i].name);
+    EXPECT_EQ(reference["caches"][i]["options"].size(), Caches()[i].options.size());
   }
 }
 

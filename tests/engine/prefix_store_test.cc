@@ -5,7 +5,7 @@
 
 #include "engine/runner.h"
 
-namespace spa {
+namespace spa::prefix_store_test {
 namespace {
 
 constexpr size_t kPlenty = size_t{1} << 30;
@@ -178,4 +178,4 @@ TEST(PrefixStore, ReusesNothingThatWouldNotBeExact) {
 }
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::prefix_store_test

@@ -5,7 +5,7 @@
 #include "kernels/block_codec.h"
 #include "tests/file/test_files.h"
 
-namespace spa {
+namespace spa::safetensors_test {
 namespace {
 
 using namespace std::string_view_literals;
@@ -256,4 +256,4 @@ TEST_F(SafetensorsFolderTest, AnyDamageToAShardGivesAClearErrorOrAValidLoad) {
 }
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::safetensors_test

@@ -9,7 +9,7 @@
 #include "tests/test_model.h"
 #include "tests/tiny_model.h"
 
-namespace spa {
+namespace spa::rivals_test {
 namespace {
 
 std::vector<std::string> Words(const std::string& text) {
@@ -485,4 +485,4 @@ TEST(Rivals, WrongOptionsAreRefused) {
 }
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::rivals_test

@@ -7,7 +7,7 @@
 #include "policies/spa.h"
 #include "tests/test_model.h"
 
-namespace spa {
+namespace spa::spa_golden_test {
 namespace {
 
 using nlohmann::json;
@@ -68,4 +68,4 @@ TEST(SpaGolden, EveryVariantReproducesTheReference) {
 }
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::spa_golden_test

@@ -14,7 +14,7 @@
 #include "policies/spa_proxy.h"
 #include "tests/test_model.h"
 
-namespace spa {
+namespace spa::spa_test {
 namespace {
 
 const std::string kModel = SPA_TEST_DATA "/mini.gguf";
@@ -571,4 +571,4 @@ TEST(SpaPolicy, CacheMemoryIsTheArithmeticOfWhatItKeeps) {
 }
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::spa_test

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "tests/server/test_engine.h"
 
-namespace spa {
+namespace spa::scheduler_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -312,4 +312,4 @@ TEST(Scheduler, DrainingWaitsForWhatIsThere) {
 }
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::scheduler_test

@@ -6,7 +6,7 @@
 #include "engine/likelihood.h"
 #include "tests/server/test_server.h"
 
-namespace spa {
+namespace spa::score_test {
 namespace {
 
 Json Complete(const Server& server, const Json& body, int status = 200) {
@@ -107,4 +107,4 @@ TEST(Score, RefusesOtherForms) {
 }
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::score_test

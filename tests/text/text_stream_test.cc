@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace spa {
+namespace spa::text_stream_test {
 namespace {
 
 const Tokenizer& Mini() {
@@ -71,4 +71,4 @@ TEST(TextStream, AnyCutGivesTheSameTextAsDecode) {
 }
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::text_stream_test

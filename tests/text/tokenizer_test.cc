@@ -15,7 +15,7 @@
 #include "tests/text/dream_folder.h"
 #include "text/unicode.h"
 
-namespace spa {
+namespace spa::tokenizer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -602,4 +602,4 @@ TEST(Tokenizer, DescribesItselfOnOneLine) {
 }
 
 }  // namespace
-}  // namespace spa
+}  // namespace spa::tokenizer_test
