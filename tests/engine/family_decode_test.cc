@@ -223,7 +223,9 @@ TEST(FamilyDecode, DreamOn) {
 // Caches that are exact with block attention. Every row that sees the block competes in SPA-Cache,
 // the prompt's tail in the first block too, so a full budget changes nothing.
 const std::pair<std::string, std::vector<std::string>> kExact[] = {
-    {"none", {}}, {"block", {}}, {"spa", {"rho=1", "min-drift=0", "refresh-prompt=0", "outside=0"}}};
+    {"none", {}},
+    {"block", {}},
+    {"spa", {"rho=1", "min-drift=0", "refresh-prompt=0", "outside=0"}}};
 
 DecodeOptions SdarOptions(const json& o) {
   DecodeOptions options;

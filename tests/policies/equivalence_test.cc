@@ -82,8 +82,8 @@ class WholeScope : public CachePolicy {
     const size_t first = step.step == 0 || scope_ == Scope::kAll ? 0 : step.prompt_length;
     rows_ = RowSet::Range(first, step.num_rows());
     if (scope_ == Scope::kReach && step.step % 2 == 1) {  // outside=2
-      rows_ = RowSet::Range(step.block_begin, step.block_end)
-                  .Union(step.wanted.Union(step.changed));
+      rows_ =
+          RowSet::Range(step.block_begin, step.block_end).Union(step.wanted.Union(step.changed));
     }
     return rows_;
   }
