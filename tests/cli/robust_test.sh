@@ -63,12 +63,17 @@ for i in $(seq 1 24); do
 done
 verdict "killed: $kept kept, $replaced replaced, $other neither" [ $other -eq 0 ]
 
+serve() {  # serve FILE: starts a server, and waits for its address
+  : > "$work/served"  # that of the server before must not be taken for it
+  "$spa" serve -m "$work/$1" --port 0 --quiet > "$work/served" 2> "$work/err" &
+  server=$!
+  for _ in $(seq 600); do grep -q http "$work/served" && break; sleep 0.1; done
+  url=$(grep -o 'http://[0-9.:]*' "$work/served")
+}
+
 # A model file that shrinks while it is served: the server says so and ends; it is not stuck.
 cp "$model" "$work/shrinks.gguf"
-"$spa" serve -m "$work/shrinks.gguf" --port 0 --quiet > "$work/served" 2> "$work/err" &
-server=$!
-for _ in $(seq 600); do grep -q http "$work/served" && break; sleep 0.1; done
-url=$(grep -o 'http://[0-9.:]*' "$work/served")
+serve shrinks.gguf
 truncate -s 1000 "$work/shrinks.gguf"
 curl -s -m 300 "$url/v1/completions" -d '{"prompt": "True is", "max_tokens": 8}' > "$work/out"
 wait $server
@@ -78,10 +83,7 @@ verdict "with a message" grep -q "became shorter" "$work/err"
 
 # One that is replaced, as SECURITY.md says: the server goes on with the old one.
 cp "$model" "$work/replaced.gguf"
-"$spa" serve -m "$work/replaced.gguf" --port 0 --quiet > "$work/served" 2> "$work/err" &
-server=$!
-for _ in $(seq 600); do grep -q http "$work/served" && break; sleep 0.1; done
-url=$(grep -o 'http://[0-9.:]*' "$work/served")
+serve replaced.gguf
 ask=(curl -s -m 300 "$url/v1/completions" -d '{"prompt": "True is", "max_tokens": 8}')
 text() { "${ask[@]}" | grep -o '"text":"[^"]*"'; }
 before=$(text)
@@ -94,10 +96,7 @@ kill $server; wait $server; server=
 
 # One that is overwritten in place, to the same size: the request is refused, the server says so and ends.
 cp "$model" "$work/overwritten.gguf"
-"$spa" serve -m "$work/overwritten.gguf" --port 0 --quiet > "$work/served" 2> "$work/err" &
-server=$!
-for _ in $(seq 600); do grep -q http "$work/served" && break; sleep 0.1; done
-url=$(grep -o 'http://[0-9.:]*' "$work/served")
+serve overwritten.gguf
 ask=(curl -s -m 300 "$url/v1/completions" -d '{"prompt": "True is", "max_tokens": 8}')
 verdict "before it is overwritten, it answers" [ "$(text)" = "$before" ]
 dd if=/dev/zero of="$work/overwritten.gguf" bs=1 seek=$(($(stat -c %s "$model") - 64)) count=64 conv=notrunc 2> /dev/null
