@@ -19,6 +19,7 @@ says() { grep -q -- "$1" "$work/out" || fail "... does not say $1"; }
 # Serves one request.
 serve() {
   checks=$((checks + 1))
+  : > "$work/served"  # that of the server before must not be taken for it
   "$spa" serve -m "$1" --port 0 --quiet -t 1 > "$work/served" 2> "$work/err" &
   local server=$! port= body answer
   for _ in $(seq 600); do
