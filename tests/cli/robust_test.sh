@@ -15,23 +15,6 @@ verdict() {  # verdict NAME COMMAND...
   if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $name"; head -n 3 "$work/err"; fi
 }
 
-# start MODEL: a server, its process in $server and its address in $url. The file is emptied first: a server that is
-# slow to start must not be taken for the one before.
-start() {
-  : > "$work/served"
-  "$spa" serve -m "$1" --port 0 --quiet >> "$work/served" 2> "$work/err" &
-  server=$!
-  for _ in $(seq 600); do grep -q http "$work/served" && break; sleep 0.1; done
-  url=$(grep -o 'http://[0-9.:]*' "$work/served")
-}
-
-# ended: the server's exit code; one that has not ended after a minute is killed.
-ended() {
-  for _ in $(seq 600); do kill -0 "$server" 2> /dev/null || break; sleep 0.1; done
-  kill -9 "$server" 2> /dev/null
-  wait "$server"
-}
-
 # full NAME FILE COMMAND...: the disk is full after 1 kB. One clear line, and FILE is as it was before.
 full() {
   local name=$1 file=$2; shift 2
@@ -80,19 +63,27 @@ for i in $(seq 1 24); do
 done
 verdict "killed: $kept kept, $replaced replaced, $other neither" [ $other -eq 0 ]
 
+serve() {  # serve FILE: starts a server, and waits for its address
+  : > "$work/served"  # that of the server before must not be taken for it
+  "$spa" serve -m "$work/$1" --port 0 --quiet > "$work/served" 2> "$work/err" &
+  server=$!
+  for _ in $(seq 600); do grep -q http "$work/served" && break; sleep 0.1; done
+  url=$(grep -o 'http://[0-9.:]*' "$work/served")
+}
+
 # A model file that shrinks while it is served: the server says so and ends; it is not stuck.
 cp "$model" "$work/shrinks.gguf"
-start "$work/shrinks.gguf"
+serve shrinks.gguf
 truncate -s 1000 "$work/shrinks.gguf"
 curl -s -m 300 "$url/v1/completions" -d '{"prompt": "True is", "max_tokens": 8}' > "$work/out"
-ended
+wait $server
 verdict "a file that shrinks ends the server" [ $? -eq 1 ]
 server=
 verdict "with a message" grep -q "became shorter" "$work/err"
 
 # One that is replaced, as SECURITY.md says: the server goes on with the old one.
 cp "$model" "$work/replaced.gguf"
-start "$work/replaced.gguf"
+serve replaced.gguf
 ask=(curl -s -m 300 "$url/v1/completions" -d '{"prompt": "True is", "max_tokens": 8}')
 text() { "${ask[@]}" | grep -o '"text":"[^"]*"'; }
 before=$(text)
@@ -105,12 +96,12 @@ kill $server; wait $server; server=
 
 # One that is overwritten in place, to the same size: the request is refused, the server says so and ends.
 cp "$model" "$work/overwritten.gguf"
-start "$work/overwritten.gguf"
+serve overwritten.gguf
 ask=(curl -s -m 300 "$url/v1/completions" -d '{"prompt": "True is", "max_tokens": 8}')
 verdict "before it is overwritten, it answers" [ "$(text)" = "$before" ]
 dd if=/dev/zero of="$work/overwritten.gguf" bs=1 seek=$(($(stat -c %s "$model") - 64)) count=64 conv=notrunc 2> /dev/null
 "${ask[@]}" > "$work/out"
-ended
+wait $server
 verdict "an overwritten file ends the server" [ $? -eq 1 ]
 server=
 verdict "the request is told" grep -q "file was changed" "$work/out"
