@@ -8,16 +8,16 @@
 namespace spa {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-json ReadObject(const std::filesystem::path& path) {
+Json ReadObject(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) return json::object();
+  if (!in) return Json::object();
   // A tokenizer.json holds several hundred thousand small strings that are not needed here.
-  const auto wanted = [](int depth, json::parse_event_t event, json& value) {
-    return !(depth == 1 && event == json::parse_event_t::key && value == "model");
+  const auto wanted = [](int depth, Json::parse_event_t event, Json& value) {
+    return !(depth == 1 && event == Json::parse_event_t::key && value == "model");
   };
-  json document = json::parse(in, wanted, /*allow_exceptions=*/false);
+  Json document = Json::parse(in, wanted, /*allow_exceptions=*/false);
   if (!document.is_object()) throw Error("{} is not a JSON object", path.string());
   return document;
 }
@@ -26,7 +26,7 @@ json ReadObject(const std::filesystem::path& path) {
 
 AddedTokens::AddedTokens(const std::filesystem::path& folder) {
   const auto config_path = folder / "tokenizer_config.json";
-  const json config = ReadObject(config_path);
+  const Json config = ReadObject(config_path);
   if (const auto it = config.find("added_tokens_decoder"); it != config.end() && it->is_object()) {
     for (const auto& [key, token] : it->items()) {
       if (token.is_object() && token.contains("content") && token["content"].is_string()) {
@@ -35,15 +35,15 @@ AddedTokens::AddedTokens(const std::filesystem::path& folder) {
     }
   }
   const auto added_path = folder / "added_tokens.json";
-  const json added = ReadObject(added_path);
+  const Json added = ReadObject(added_path);
   for (const auto& [text, id] : added.items()) {
     if (id.is_number_integer()) Add(text, id.get<int64_t>(), added_path);
   }
   if (ids_.empty()) {  // newer folders repeat these in tokenizer_config.json
     const auto tokenizer_path = folder / "tokenizer.json";
-    const json tokenizer = ReadObject(tokenizer_path);
+    const Json tokenizer = ReadObject(tokenizer_path);
     if (const auto it = tokenizer.find("added_tokens"); it != tokenizer.end() && it->is_array()) {
-      for (const json& token : *it) {
+      for (const Json& token : *it) {
         if (token.is_object() && token.contains("content") && token["content"].is_string() &&
             token.contains("id") && token["id"].is_number_integer()) {
           Add(token["content"], token["id"].get<int64_t>(), tokenizer_path);
@@ -52,7 +52,7 @@ AddedTokens::AddedTokens(const std::filesystem::path& folder) {
     }
   }
   if (auto it = config.find("mask_token"); it != config.end()) {
-    const json& mask = it->is_object() && it->contains("content") ? (*it)["content"] : *it;
+    const Json& mask = it->is_object() && it->contains("content") ? (*it)["content"] : *it;
     if (mask.is_string()) mask_text_ = mask.get<std::string>();
   }
 }
