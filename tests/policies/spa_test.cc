@@ -395,7 +395,9 @@ TEST(SpaPolicy, RowsOutsideOfTheBlockCompeteEverySecondStep) {
         const uint32_t end = outside && step % 2 == 0 && !last ? 60 : block_begin + 8;
         before += rows.Between(0, block_begin).size();
         behind += rows.Between(block_begin + 8, 60).size();
-        if (outside && step % 2 == 1) EXPECT_GE(rows[0], block_begin) << step << " " << layer;
+        if (outside && step % 2 == 1) {
+          EXPECT_GE(rows[0], block_begin) << step << " " << layer;
+        }
         EXPECT_LT(rows[rows.size() - 1], end) << step << " " << layer;
         if (begins) {
           EXPECT_EQ(rows.Between(block_begin, end).size(), end - block_begin)
@@ -408,6 +410,50 @@ TEST(SpaPolicy, RowsOutsideOfTheBlockCompeteEverySecondStep) {
     EXPECT_GT(before, 0u);
     EXPECT_EQ(behind > 0, outside);
   }
+}
+
+// Remembers in which steps the rows of the last position entered the first layer.
+class WatchesTheEnd : public CachePolicy {
+ public:
+  WatchesTheEnd(std::unique_ptr<CachePolicy> policy, std::vector<size_t>* steps)
+      : policy_(std::move(policy)), steps_(steps) {}
+  Keeps keeps() const override { return policy_->keeps(); }
+  IdentifierShape IdentifierOf(const ModelConfig& config, size_t layer) const override {
+    return policy_->IdentifierOf(config, layer);
+  }
+  RowSet BeginStep(const StepInput& step) override {
+    RowSet rows = policy_->BeginStep(step);
+    if (rows[rows.size() - 1] + 1 == step.num_rows()) steps_->push_back(step.step);
+    return rows;
+  }
+  LayerPlan PlanLayer(LayerView& view) override { return policy_->PlanLayer(view); }
+  std::optional<RowSet> AfterAttention(const AttentionView& view) override {
+    return policy_->AfterAttention(view);
+  }
+  void EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) override {
+    policy_->EndStep(positions, confidence);
+  }
+
+ private:
+  std::unique_ptr<CachePolicy> policy_;
+  std::vector<size_t>* steps_;
+};
+
+TEST(SpaPolicy, QuietRowsOutsideOfTheBlockCompeteLessOften) {
+  TestModel model(kModel);
+  const auto steps_of = [&](const char* min_drift) {
+    std::vector<size_t> steps;
+    const PolicyFactory make = model.Policy("spa", {min_drift, "outside=2"});
+    const auto generation = model.Start(std::vector<TokenId>(20, 300), Greedy(96, 32), [&] {
+      return std::make_unique<WatchesTheEnd>(make(), &steps);
+    });
+    Generation* one = generation.get();
+    for (size_t step = 0; step < 52; ++step) StepTogether(model.transformer, {&one, 1});
+    return steps;
+  };
+  // Nothing moves so far. The second block begins with step 32.
+  EXPECT_EQ(steps_of("min-drift=2"), (std::vector<size_t>{0, 2, 6, 14, 30, 32, 48}));
+  EXPECT_EQ(steps_of("min-drift=0").size(), 26u) << "all compete: every second step";
 }
 
 // Left to right a step has room for the row just settled and one more, however long the canvas.
