@@ -161,7 +161,8 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
     const uint32_t row = scope_[place];
     const bool competes = Competes(row, step, similarity[place]);
     if (competes) places.push_back(place);
-    if (row >= step.block_begin && row < step.block_end) continue;
+    const bool in_block = row >= step.block_begin && row < step.block_end;
+    if (in_block || step.changed.Contains(row)) continue;
     ++outside_compared_;
     outside_moved_ += competes ? 1 : 0;
   }
