@@ -6,9 +6,10 @@
 #include "base/error.h"
 
 namespace spa {
-namespace {
 
 using Json = nlohmann::json;
+
+namespace {
 
 Json ReadObject(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
