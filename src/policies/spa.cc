@@ -75,7 +75,6 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
   begins_ = options_.scope == Scope::kReach && step.step_in_block == 0;
   const bool is_short = step.block_end - step.block_begin < kShortBlock;
-  if (step_ == 0) intervals_ = 1;
   const size_t interval = is_short ? 0 : options_.outside * intervals_;
   const bool outside = interval > 0 && (begins_ || step_ - last_outside_ >= interval);
   size_t end = step.num_rows();
