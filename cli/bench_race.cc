@@ -24,7 +24,7 @@ std::vector<size_t> Numbers(const std::string& list, const char* flag) {
     size_t number = 0;
     const auto [rest, error] = std::from_chars(list.data() + begin, list.data() + end, number);
     if (error != std::errc() || rest != list.data() + end || number == 0) {
-      throw Error("{} takes numbers from 1 on, separated by commas, not '{}'", flag, list);
+      throw Error("{} takes comma-separated numbers of at least 1, not '{}'", flag, list);
     }
     numbers.push_back(number);
     begin = end + 1;
@@ -105,7 +105,8 @@ nlohmann::ordered_json ToJson(const std::vector<Course>& courses, const RaceFlag
 }  // namespace
 
 void RaceFlags::Add(Command& command) {
-  command.Add("--race", on, "Time whole answers, beside an autoregressive model in llama.cpp");
+  command.Add("--race", on,
+              "Time whole answers and compare with an autoregressive model in llama.cpp");
   command.Add("--full", full, "Race: run every step instead of three blocks");
   command.Add("--race-prompts", prompts, "Race: prompt lengths (default 256,1024)").Type("N,N");
   command.Add("--tokens-per-step", rates, "Race: tokens settled per step (default 1,2,4,6)")
@@ -188,7 +189,7 @@ void PrintRace(Engine& engine, const RaceFlags& flags, const std::vector<LlamaTi
         "\nThe first step, the first two blocks and the last were run: answer = first block + "
         "(blocks - 1) x mean of the second and the last.\nEvery step runs with --full.";
     if (!llama.empty()) {
-      text += " llama.cpp: prompt + tokens x time of one of 16 tokens behind the prompt.";
+      text += " llama.cpp: prompt + tokens x mean time of 16 tokens after the prompt.";
     }
   }
   text += fmt::format("\nPeak memory: spa {}", FormatBytes(static_cast<double>(PeakMemoryBytes())));

@@ -380,7 +380,7 @@ void AddBench(CommandLine& line) {
   Command command = line.Add("bench", "Measure steps, phases and kernels");
   const Flag kernels =
       command.Add("--kernels", flags->kernels,
-                  "Rate of each kernel beside the FMA peak and the read bandwidth");
+                  "Measure each kernel against the FMA peak and the read bandwidth");
   const Flag model = flags->model.Add(command).Without(kernels);
   const Flag shape =
       command
@@ -403,10 +403,11 @@ void AddBench(CommandLine& line) {
   command.Add("--block-length", flags->block, "Block length (default 32)")
       .Between(1, 1 << 20)
       .Without(kernels);
-  command.Add("--steps", flags->steps, "Steps after the first, whose mean is taken (default 8)")
+  command.Add("--steps", flags->steps, "Steps to average after the first one (default 8)")
       .Between(1, 1 << 20)
       .Without(kernels);
-  command.Add("--repeat", flags->repeat, "Runs; the best counts (default 3)").Between(1, 1000);
+  command.Add("--repeat", flags->repeat, "Runs per cache; the best counts (default 3)")
+      .Between(1, 1000);
   command
       .Add("--warm", flags->warm,
            "Start from the states of an earlier request with the same prompt (spa)")

@@ -45,7 +45,7 @@ std::string AskQuestion(const DemoFlags& flags) {
   LineReader reader;
   std::string question;
   if (reader.interactive()) {
-    question = reader.Read("Question (Enter: one of the suite): ").value_or("");
+    question = reader.Read("Question (Enter for a sample): ").value_or("");
   }
   if (question.empty()) question = suite[std::random_device{}() % suite.size()].text;
   return question;
@@ -184,7 +184,7 @@ void AddDemo(CommandLine& line) {
   command.Add("--caches", flags->caches, "What to compare (default none,spa)").Type("LIST");
   command
       .Add("--pause", flags->pause_ms,
-           "Least milliseconds per step, so that eyes can follow; Enter skips (default 60)")
+           "Show each step for at least this many milliseconds; Enter skips (default 60)")
       .Between(0.0, 1e4)
       .Type("MS");
   flags->model.Add(command);

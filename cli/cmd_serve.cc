@@ -150,7 +150,8 @@ void RunServe(ServeFlags flags) {
     server.Shutdown(std::chrono::milliseconds(0));
     throw Error("{}", model_changed());
   }
-  PrintStderr("spa: finishing what runs, {:.0f} s at most; once more ends at once\n", flags.grace);
+  PrintStderr("spa: finishing running requests, {:.0f} s at most; a second signal stops at once\n",
+              flags.grace);
   std::thread([signals] {
     WaitForSignal(signals);
     _exit(130);
@@ -172,7 +173,9 @@ void AddServe(CommandLine& line) {
   command.Add("--parallel", server.scheduler.parallel, "Answers computed together (default 4)")
       .Between(1, 256)
       .Type("N");
-  command.Add("--queue", server.scheduler.queue, "Answers that may wait; more get 429 (default 64)")
+  command
+      .Add("--queue", server.scheduler.queue,
+           "Answers that may wait; further ones get 429 (default 64)")
       .Between(1, 4096)
       .Type("N");
   command
@@ -187,15 +190,16 @@ void AddServe(CommandLine& line) {
       .Type("N");
   command
       .Add("--memory", flags->memory,
-           "Memory the server may take, the model included: 2G (default: what is left)")
+           "Memory limit of the server, model included, such as 2G (default: nine tenths of what "
+           "is free)")
       .Type("BYTES");
   command
       .Add("--prefix-memory", flags->prefix_memory,
-           "Of that, for keys and values of prompts and answers that later requests may begin "
-           "with; models with block attention, 0: none (default 1G)")
+           "Part of it for keys and values that later requests with the same beginning reuse, "
+           "under block attention; 0: none (default 1G)")
       .Type("BYTES");
   command.Add("--lenient", server.limits.lenient,
-              "Ignore unknown fields of requests, and name them in a header");
+              "Ignore unknown request fields and name them in a header");
   command
       .Add("--request-time", flags->request_time,
            "Seconds a request may take, waiting included (default: no limit)")
@@ -203,13 +207,12 @@ void AddServe(CommandLine& line) {
       .Type("S");
   command
       .Add("--grace", flags->grace,
-           "Seconds running requests get when the server is told to end (default 10)")
+           "Seconds that running requests get after a signal to stop (default 10)")
       .Between(0.0, 1e5)
       .Type("S");
-  const Flag key = command
-                       .Add("--api-key", flags->key,
-                            "Key clients must send (also: the environment's SPA_API_KEY)")
-                       .Type("KEY");
+  const Flag key =
+      command.Add("--api-key", flags->key, "Key that clients must send (or set SPA_API_KEY)")
+          .Type("KEY");
   const Flag key_file =
       command.Add("--api-key-file", flags->key_file, "File with one key per line").Type("FILE");
   command.Add("--no-key", flags->no_key, "Listen on a public address without a key")
@@ -217,9 +220,9 @@ void AddServe(CommandLine& line) {
       .Without(key_file);
   command
       .Add("--cors-origin", server.origins,
-           "Web origin that may call the API, may be repeated; * for all")
+           "Web origin that may call the API; * for all; may be repeated")
       .Type("URL");
-  command.Add("--quiet", flags->quiet, "No line per request on stderr");
+  command.Add("--quiet", flags->quiet, "Log no requests on stderr");
   flags->model.Add(command);
   flags->cache.Add(command);
   command.Footer(

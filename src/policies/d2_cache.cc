@@ -148,12 +148,16 @@ size_t D2Policy::BytesFor(const ModelConfig& config, size_t num_rows) const {
 
 std::vector<OptionInfo> D2OptionTable() {
   return {
-      OptionInfo::Number("p", 0, 1, "0.1", "Share of the rollout importance that is recomputed"),
-      OptionInfo::Count("k", 1, 1 << 20, "32", "Open positions that are recomputed"),
+      OptionInfo::Number(
+          "p", 0, 1, "0.1",
+          "Recompute the most attended rows up to this share of the attention rollout"),
+      OptionInfo::Count("k", 1, 1 << 20, "32", "Open positions to recompute"),
       OptionInfo::Number("sigma", 0, 1e6, "10", "Width of the certainty density; 0: none"),
-      OptionInfo::Count("inflate", 0, 1 << 20, "0", "Fill gaps up to this long between rows"),
+      OptionInfo::Count("inflate", 0, 1 << 20, "0",
+                        "Fill gaps of up to this many rows between chosen rows"),
       OptionInfo::Flag("compat", "off",
-                       "As the authors' code: a position's first confidence counts, blocks shrink"),
+                       "Reproduce two bugs of the authors' code: confidences stay those of the "
+                       "first step, blocks shrink"),
   };
 }
 

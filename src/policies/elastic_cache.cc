@@ -147,11 +147,13 @@ std::vector<OptionInfo> ElasticOptionTable() {
   return {
       OptionInfo::Count("beta", 1, 1 << 20, "16, Dream 32", "Open positions in the window"),
       OptionInfo::Number("gamma", 0, 2, "0.9",
-                         "Less similar attention than this refreshes the later layers; 0: never"),
+                         "Refresh the later layers when a tracked row's attention is less similar "
+                         "than this; 0: never"),
       OptionInfo::Count("track", 0, 1 << 20, "1", "Tracked rows per layer"),
-      OptionInfo::Flag("block-caching", "on", "off: all open rows are computed"),
+      OptionInfo::Flag("block-caching", "on",
+                       "Compute only the window's open rows; off: all open rows"),
       OptionInfo::Choice("similarity", {"keys", "heads"}, "keys",
-                         "Compare over keys (paper) or over heads (code)"),
+                         "Compare attention over keys (paper) or over heads (the authors' code)"),
   };
 }
 
