@@ -53,7 +53,7 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
   suffix_length_ = suffix.size();
   const size_t most = std::max(canvas_end_, prompt_length_ + MaxCanvas(options_));
   if (most > canvas_end_ && suffix_length_ > 0) {
-    throw Error("a canvas that text follows cannot grow: leave out --grow-to");
+    throw Error("a canvas with text after it cannot grow: leave out --grow-to");
   }
   given.ids.resize(most - prompt_length_,
                    options_.noise ? vocabulary_.fill_id : vocabulary_.mask_id);

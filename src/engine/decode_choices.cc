@@ -87,7 +87,7 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
                 options.gen_length);
   }
   if ((options.top_p != 1.0 || options.top_k != 0) && options.draw == Draw::kGumbel) {
-    throw Error("top-p and top-k belong to Dream's sampler; LLaDA has the temperature alone");
+    throw Error("top-p and top-k belong to Dream's sampler; LLaDA has only a temperature");
   }
   ValidateDecodeOptions(options);
   return options;

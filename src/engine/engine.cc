@@ -172,16 +172,16 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
   }
   if (!given.empty() && options.block_attention) {
     throw Error(
-        "this model decodes block by block and does not see what follows a gap: infilling needs a "
+        "this model decodes block by block and cannot see what follows a gap: infilling needs a "
         "model with full attention");
   }
   if (given.empty() && options.grow) {
-    throw Error("only the gaps of a text grow: leave --grow out, or give a text with gaps");
+    throw Error("--grow is for a text with gaps: give one, or leave --grow out");
   }
   if (!given.empty() &&
       (options.window || options.slide != Slide::kOff || options.grow_to > 0 || Revokes(options))) {
     throw Error(
-        "a text with gaps goes neither with a window or a sliding block, nor with wino, saber or "
+        "a text with gaps cannot be combined with a window, a sliding block, wino, saber or "
         "--grow-to");
   }
   const PolicyFactory make =
@@ -218,7 +218,7 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
   if (config().attention.kind == AttentionKind::kCausal &&
       (keeps.reuse != Reuse::kNothing || keeps.attention || keeps.inputs ||
        keeps.kv != keeps.needs_block_attention)) {
-    throw Error("the cache {} is not for this model: use block, which is exact, or none",
+    throw Error("the cache {} does not work with this model: use block, which is exact, or none",
                 cache.spec.name);
   }
   generation->times().cache = options.exact ? "none" : cache.description;
@@ -248,8 +248,7 @@ void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits
                          const DensePass& pass) {
   CheckIds(ids);
   if (ids.size() > config().context_length) {
-    throw Error("{} tokens are more than the model's context of {}", ids.size(),
-                config().context_length);
+    throw Error("{} tokens exceed the model's context of {}", ids.size(), config().context_length);
   }
   SequenceState state(config(), ids.size(), 0, kv_type_, std::make_unique<NonePolicy>());
   if (pass.attention) state.set_attention(*pass.attention);

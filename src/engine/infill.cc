@@ -88,7 +88,7 @@ Infill EncodeInfill(const Engine& engine, std::span<const TemplatePart> parts,
     infill.prompt.insert(infill.prompt.begin(), *config.bos_id);
   }
   if (infill.prompt.empty()) {
-    throw Error("this model has no token that begins a text: give some text before the first gap");
+    throw Error("this model has no begin-of-text token: give some text before the first gap");
   }
   const std::optional<TokenId> end = chat ? tokenizer.end_of_turn() : config.eos_id;
   if (end || config.eos_id) infill.given.suffix.push_back(end ? *end : *config.eos_id);
@@ -113,7 +113,8 @@ DecodeOptions ResolveInfill(const Engine& engine, DecodeChoices choices, const G
     if (options.threshold || options.factor || options.entropy_bound || options.first_threshold ||
         options.block_length != length) {
       throw Error(
-          "this model changes the length of a gap and fills it token by token, in one block");
+          "this model changes the length of a gap, so it fills it in one block, one token per "
+          "step: leave out block length, thresholds, factor and entropy bound");
     }
     if (!options.grow) options.grow = kMostTokens - std::min(kMostTokens, length);
     options.schedule = Schedule::kNone;

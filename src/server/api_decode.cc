@@ -75,7 +75,7 @@ void ReadSeed(JsonFields& fields, DecodeOptions* options) {
     options->seed = random() >> 11;  // exact in any JSON reader
     return;
   }
-  if (!seed->is_number_integer()) Refuse("seed", "'seed' must be a whole number of 64 bits");
+  if (!seed->is_number_integer()) Refuse("seed", "'seed' must be a 64-bit integer");
   options->seed = seed->is_number_unsigned() ? seed->get<uint64_t>()
                                              : static_cast<uint64_t>(seed->get<int64_t>());
 }

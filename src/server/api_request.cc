@@ -127,7 +127,7 @@ bool ReadScore(Route route, JsonFields& fields, ApiRequest* request, GenerationT
   const Json* logprobs = fields.Find("logprobs");
   if (logprobs == nullptr || *logprobs == false || *logprobs == 0) return false;
   if (*logprobs != 1 && *logprobs != true) {
-    Refuse("logprobs", "'logprobs' may be 1: the token and the most probable one");
+    Refuse("logprobs", "'logprobs' may only be 1: the token and the most probable one");
   }
   const Json* length = fields.Find("max_tokens");
   if (!request->echo || length == nullptr || (*length != 0 && *length != 1) || request->stream) {
@@ -183,11 +183,11 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
   const size_t context = engine.config().context_length;
   const size_t most = limits.max_prompt_tokens == 0 ? context - 1 : limits.max_prompt_tokens;
   if (longest > std::min(most, context - 1)) {
-    throw ApiError(400, "invalid_request_error",
-                   fmt::format("the prompt has {} tokens; this server takes {} of prompt and {} "
-                               "in all",
-                               longest, most, context),
-                   route == Route::kChat ? "messages" : "prompt", "context_length_exceeded");
+    throw ApiError(
+        400, "invalid_request_error",
+        fmt::format("the prompt has {} tokens; this server takes {}, and {} with the answer",
+                    longest, most, context),
+        route == Route::kChat ? "messages" : "prompt", "context_length_exceeded");
   }
   if (score) {
     // How to decode does not matter; the fields are those of a request that does.
