@@ -137,7 +137,7 @@ PolicyContext Engine::policy_context() {
 }
 
 SharedCache Engine::PrepareCache(const CacheSpec& spec, const Preparation& how) {
-  // LLaDA-8B has 128 times as many and takes a minute or two.
+  // LLaDA-8B has 128 times as many, which takes a minute or two.
   constexpr size_t kQuickProxyWeights = 4 << 20;
   PolicyContext context = policy_context();
   if (how.quick) context.max_proxy_weights = kQuickProxyWeights;
@@ -192,7 +192,7 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
     CheckIds(given.canvas.ids);
     vocabulary.spaced = spaced_;
     if (!given.suffix.empty()) CheckIds(given.suffix);
-    // A gap is as long as it is given, unless the model may change that.
+    // A gap keeps its length, unless the model may change it.
     vocabulary.never = vocabulary.stop_ids;
     if (options.grow) {
       SPA_CHECK(config().expand_id && config().eos_id);
@@ -222,7 +222,7 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
                 cache.spec.name);
   }
   generation->times().cache = options.exact ? "none" : cache.description;
-  // What the largest sequence so far leaves behind is there for the next.
+  // Keep as much freed memory as the largest sequence so far needs, for the next one.
   const MemoryNeed need = NeedOf(*this, generation->decoder().prompt_length(), options, cache);
   KeepStateMemory(std::max(StateMemoryLimit(), need.state));
   if (warm_from != nullptr) AdoptPrefix(*warm_from, *generation);

@@ -37,7 +37,7 @@ std::vector<TemplatePart> ParseTemplate(std::string_view text) {
     const std::string_view inside = text.substr(open + kOpen.size(), close - open - kOpen.size());
     begin = close + kClose.size();
     const size_t length = GapLength(inside, text.substr(open, begin - open));
-    // Neighbours are one gap.
+    // Adjacent gaps are one.
     if (gap && !parts.empty() && parts.back().gap > 0) {
       parts.back().gap += length;
     } else {
@@ -54,7 +54,7 @@ Infill EncodeInfill(const Engine& engine, std::span<const TemplatePart> parts,
   const Tokenizer& tokenizer = engine.tokenizer();
   const ModelConfig& config = engine.config();
   const bool chat = !chat_prompt.empty();
-  // What people write in an answer stays text, as in chat messages.
+  // Special tokens typed in an answer stay text, as in chat messages.
   const auto encode = [&](const std::string& text) {
     return chat ? tokenizer.Encode(text) : tokenizer.EncodeWithSpecial(text);
   };
@@ -108,7 +108,7 @@ DecodeOptions ResolveInfill(const Engine& engine, DecodeChoices choices, const G
   DecodeOptions options = choices.Resolve(engine);
   options.stop = Stop::kNever;
   if (grows) {
-    // As DreamOn decodes: a token per step, within a limit.
+    // As in DreamOn's own program: one token per step, up to a limit.
     constexpr size_t kMostTokens = 64;
     if (options.threshold || options.factor || options.entropy_bound || options.first_threshold ||
         options.block_length != length) {
