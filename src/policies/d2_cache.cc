@@ -121,7 +121,8 @@ std::optional<RowSet> D2Policy::AfterAttention(const AttentionView& view) {
   computed_ = *view.out_rows;
   if (view.layer >= weights_.size()) weights_.resize(view.layer + 1);
   Mat<float>& kept = weights_[view.layer];
-  kept = Mat<float>(view.mean_weights.rows, view.mean_weights.cols);  // frees those of all rows
+  kept = Mat<float>(view.mean_weights.rows,
+                    view.mean_weights.cols);  // drops the weights of the dense step
   for (size_t i = 0; i < kept.rows(); ++i) {
     std::copy_n(view.mean_weights.Row(i), kept.cols(), kept.Row(i));
   }

@@ -79,7 +79,7 @@ bool ElasticPolicy::Testing(size_t layer) const {
 }
 
 LayerPlan ElasticPolicy::PlanLayer(LayerView& view) {
-  if (Testing(view.layer)) {  // while keys and values are still the last step's
+  if (Testing(view.layer)) {  // keys and values are still those of the last step
     old_weights_.resize(tracked_.size());
     view.pool->ParallelFor(tracked_.size(), [&](size_t i) {
       HeadWeights(*view.kept_q, tracked_[i], num_heads_, *view.kv, known_, old_weights_[i]);
@@ -90,7 +90,7 @@ LayerPlan ElasticPolicy::PlanLayer(LayerView& view) {
 
 std::optional<RowSet> ElasticPolicy::AfterAttention(const AttentionView& view) {
   TrackMostAttended(view);
-  // After a drift the next layers run all rows, from the inputs they kept.
+  // After a drift the next layers run all rows, from their kept inputs.
   if (Testing(view.layer) && Similarity(view) < options_.gamma) rows_ = all_;
   return {};
 }

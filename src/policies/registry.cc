@@ -62,7 +62,7 @@ const std::vector<Entry>& Entries() {
   return entries;
 }
 
-// Caches from outside.
+// Added by AddCache.
 std::mutex added_mutex;
 std::vector<Entry>& Added() {
   static std::vector<Entry> added;
@@ -99,7 +99,7 @@ void AddCache(CacheInfo info, MakeCache make) {
   if (std::ranges::find(Caches(), info.name, &CacheInfo::name) != Caches().end()) {
     throw Error("there is a cache '{}' already: choose another name", info.name);
   }
-  std::vector<Entry> replaced;  // given up after the lock
+  std::vector<Entry> replaced;  // destroyed after the lock is released
   const std::lock_guard lock(added_mutex);
   const auto same = std::ranges::find_if(
       Added(), [&](const Entry& entry) { return entry.info.name == info.name; });

@@ -63,7 +63,7 @@ std::vector<TokenId> ReadMessages(JsonFields& fields, const Engine& engine) {
       Refuse("messages", fmt::format("a message's role must be one of {}", fmt::join(roles, ", ")));
     }
   }
-  // A conversation that ends with the assistant's words goes on from there.
+  // A conversation that ends with an assistant message continues it.
   std::string begun;
   if (messages.back().role == "assistant" && messages.size() > 1) {
     begun = messages.back().content;

@@ -10,7 +10,7 @@
 namespace spa {
 namespace {
 
-// Takes the same time whatever the two strings hold.
+// In constant time.
 bool SameKey(std::string_view given, std::string_view key) {
   unsigned difference = given.size() == key.size() ? 0 : 1;
   for (size_t i = 0; i < given.size(); ++i) {
@@ -63,8 +63,8 @@ void CheckHead(const httplib::Request& http, size_t body_bytes) {
 
 void CheckOrigin(const httplib::Request& http, const ServerOptions& options,
                  httplib::Response& out) {
-  // A page of another host must not use a visitor's browser to reach this server, whether it says
-  // so or pretends that its name is ours.
+  // A web page of another host must not reach this server through a visitor's browser, neither
+  // openly (Origin) nor by DNS rebinding (Host).
   const std::string host = http.get_header_value("Host");
   if (options.api_keys.empty() && IsLoopback(options.host) && !host.empty() &&
       !IsLoopback(HostName(host)) && HostName(host) != options.host) {
