@@ -38,7 +38,7 @@ std::string Quoted(const std::string& word) {
   return quoted + "'";
 }
 
-// What a program prints.
+// The output of a command.
 std::string OutputOf(const std::string& command) {
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) throw Error("cannot run {}", command);
@@ -119,7 +119,7 @@ void RaceFlags::Add(Command& command) {
 std::vector<LlamaTimes> RunLlamaBench(const RaceFlags& flags) {
   std::vector<LlamaTimes> times;
   if (flags.llama_bench.empty()) return times;
-  // A few tokens behind the prompt take as long as any others there.
+  // The first tokens after the prompt take as long as later ones.
   const size_t tokens = flags.full ? flags.answer : 16;
   for (const size_t prompt : Numbers(flags.prompts, "--race-prompts")) {
     const auto run = [&](const std::string& test) {

@@ -1,4 +1,4 @@
-// spa bench: where the time of a step goes, and how near each kernel is to the machine's limit.
+// spa bench: time per phase of a step, and how close each kernel gets to the machine's limit.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,8 +35,8 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Machines are shared: the best of several runs is the least disturbed one. Short runs are repeated
-// until one of them is likely to be undisturbed.
+// On a shared machine the best of several runs is the least disturbed one. Short runs are repeated
+// more often.
 template <typename Fn>
 double BestSeconds(size_t repeat, const Fn& fn) {
   constexpr double kLeastSeconds = 0.03;  // for each run asked for
@@ -143,7 +143,7 @@ struct CacheResult {
   size_t memory_bytes = 0;
 };
 
-// Inner width of the FFN as one row uses it, averaged over the layers.
+// FFN width that one row uses, averaged over the layers.
 double FfnWidth(const ModelConfig& config) {
   const ExpertConfig& experts = config.experts;
   size_t total = 0;
@@ -323,7 +323,7 @@ void RunRace(const Flags& flags) {
     ours = std::make_unique<TemporaryModel>(shape, flags.type, false, pool);
     model.model = ours->path().string();
   }
-  // Each alone: llama.cpp first, then the weights are loaded here.
+  // One after the other: llama.cpp runs before our weights are loaded.
   const std::vector<LlamaTimes> llama = RunLlamaBench(race);
   const auto engine = model.Load();
   ours.reset();

@@ -114,7 +114,7 @@ void PrintJson(const Engine& engine, const Generation& generation, const Infill*
 }
 
 void RunGenerate(const GenerateFlags& flags) {
-  // What can be wrong without a model is said before one is loaded.
+  // Check everything that needs no model before loading one.
   flags.decode.Choices();
   flags.cache.Check();
   const std::vector<TemplatePart> parts =
@@ -148,7 +148,7 @@ void RunGenerate(const GenerateFlags& flags) {
   StepClock steps(options.steps);
   engine->transformer().set_on_layer([&](size_t done, size_t layers) {
     steps.LayerDone(done, layers);
-    if (steps.quick()) return;  // the steps themselves are news enough
+    if (steps.quick()) return;  // steps are fast enough to need no status
     if (flags.watch) {
       watch.DrawStatus(steps.Describe());
     } else if (!flags.json) {
@@ -181,7 +181,7 @@ void RunGenerate(const GenerateFlags& flags) {
   PrintLine(infill ? Filled(*engine, *infill, generation->decoder(), StdoutIsTerminal())
                    : AnswerText(*engine, generation->decoder()));
   GenerationStats stats = generation->Stats();
-  if (flags.watch) stats.seconds = stats.engine_seconds;  // without the time for the eyes
+  if (flags.watch) stats.seconds = stats.engine_seconds;  // without the pauses
   const Style style(StderrIsTerminal());
   PrintStderr("{}{} in {:.2f} s ({:.1f} tokens/s) · {} · {:.1f}% of rows computed · cache {}{}\n",
               style.dim, Counted(stats.generated_tokens, "token"), stats.seconds,

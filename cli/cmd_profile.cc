@@ -1,4 +1,4 @@
-// spa profile: how far the rows of each layer move between steps, and the budget that follows.
+// spa profile: how far the rows of each layer move between steps, and the budget fitted to that.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -58,7 +58,7 @@ void RunProfile(const ProfileFlags& flags) {
     out = ProfilePath(engine->file());
     if (out.empty())
       throw Error("there is no home folder to store the profile in: give --out FILE");
-    std::error_code ignored;  // opening the file says what is wrong
+    std::error_code ignored;  // opening the file will report the error
     std::filesystem::create_directories(out.parent_path(), ignored);
   }
   AtomicFile file(out);

@@ -65,9 +65,9 @@ int WaitForSignal(const sigset_t& signals) {
   return signal;
 }
 
-// What is left for requests, the model being there already.
+// Memory for requests, besides the model.
 size_t MemoryForRequests(const ServeFlags& flags) {
-  if (flags.memory.empty()) return AvailableMemory() / 10 * 9;  // the rest: for everybody else
+  if (flags.memory.empty()) return AvailableMemory() / 10 * 9;  // leave a tenth to others
   const size_t all = ParseBytes(flags.memory), used = ResidentBytes();
   if (all <= used) {
     throw Error("the model alone takes {}: --memory must be more", FormatBytes(used));
@@ -75,7 +75,7 @@ size_t MemoryForRequests(const ServeFlags& flags) {
   return all - used;
 }
 
-// For what is kept of requests that have ended.
+// For prefixes of finished requests.
 size_t PrefixMemory(const ServeFlags& flags) {
   constexpr size_t kStandard = size_t{1} << 30;
   if (flags.prefix_memory.empty()) return kStandard;
@@ -84,7 +84,7 @@ size_t PrefixMemory(const ServeFlags& flags) {
 
 void RunServe(ServeFlags flags) {
   ServerOptions& options = flags.server;
-  // Wrong before the model is loaded.
+  // Checked before the model is loaded.
   if (!flags.memory.empty()) ParseBytes(flags.memory);
   const size_t prefix_memory = PrefixMemory(flags);
   flags.cache.Check();
@@ -93,7 +93,7 @@ void RunServe(ServeFlags flags) {
     throw Error("{} can be reached by others: set --api-key, or --no-key to serve everybody",
                 options.host);
   }
-  // Before any thread exists, so that all of them leave these signals to us.
+  // Before any thread exists, so that all of them inherit the blocked signals.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
@@ -111,7 +111,7 @@ void RunServe(ServeFlags flags) {
   options.examples = Examples(flags);
   options.version = SPA_VERSION;
   options.request_time = std::chrono::milliseconds(static_cast<int64_t>(flags.request_time * 1e3));
-  // A thread per connection; those that only wait cost nothing.
+  // One thread per connection; waiting threads cost almost nothing.
   options.listener.connections = options.scheduler.parallel + options.scheduler.queue + 448;
   std::mutex log_mutex;
   if (!flags.quiet) {
@@ -122,7 +122,7 @@ void RunServe(ServeFlags flags) {
   }
   SharedCache cache;
   {
-    // Proxies that must be computed are, with a progress bar.
+    // Computes missing proxies, with a progress bar.
     ProgressBar bar;
     engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
     cache = engine->PrepareCache(options.cache);
@@ -131,7 +131,7 @@ void RunServe(ServeFlags flags) {
   options.scheduler.memory = MemoryForRequests(flags);
   options.scheduler.prefix_memory = prefix_memory;
   std::mutex changed_mutex;
-  std::string changed;  // why nothing can be answered any more
+  std::string changed;  // why the server must stop
   options.scheduler.on_model_changed = [&](const std::string& message) {
     const std::lock_guard lock(changed_mutex);
     if (std::exchange(changed, message).empty()) kill(getpid(), SIGTERM);
