@@ -149,8 +149,11 @@ void PrintRace(Engine& engine, const RaceFlags& flags, const std::vector<LlamaTi
   const SharedCache cache = engine.PrepareCache(ParseCacheList(flags.cache).front());
   std::vector<Course> courses;
   for (const size_t prompt : Numbers(flags.prompts, "--race-prompts")) {
-    const RaceCourse course{
-        .prompt = prompt, .answer = flags.answer, .block = flags.block, .whole = flags.full};
+    const RaceCourse course{.prompt = prompt,
+                            .answer = flags.answer,
+                            .block = flags.block,
+                            .window = flags.window,
+                            .whole = flags.full};
     courses.push_back({prompt, MeasureRace(engine, cache, course, rates), nullptr});
   }
   for (Course& course : courses) {

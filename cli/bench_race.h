@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct RaceFlags {
   std::string llama_bench;  // llama.cpp's bench program; empty: only ours
   std::string llama_model;  // what it runs
   size_t answer = 256, block = 32, threads = 1;
+  std::optional<size_t> window;  // masks behind the block that take part; nothing: all
 
   void Add(Command& command);
 };

@@ -27,6 +27,7 @@ struct Flags {
   ModelFlags model;
   std::string shape, type = "Q4_0", caches = "none,spa";
   size_t layers = 4, prompt = 256, gen = 256, block = 32, steps = 8, repeat = 3;
+  std::optional<size_t> window;
   bool kernels = false, warm = false, json = false;
   RaceFlags race;
 };
@@ -156,13 +157,13 @@ double FfnWidth(const ModelConfig& config) {
 
 // What a step actually computed.
 struct StepWork {
-  double rows, kv_rows, num_rows, head_rows;
+  double rows, kv_rows, attended, num_keys, head_rows;
 
   double Flops(const ModelConfig& c) const {
     const auto d = static_cast<double>(c.model_dim), q = static_cast<double>(c.q_dim());
     const auto kv = static_cast<double>(c.kv_dim()), f = FfnWidth(c);
-    return rows * (2.0 * d * (2.0 * q + 3.0 * f) + 4.0 * q * num_rows) + kv_rows * 2.0 * d * kv +
-           head_rows * 2.0 * d * static_cast<double>(c.vocab_rows);
+    return rows * 2.0 * d * (2.0 * q + 3.0 * f) + attended * 4.0 * q * num_keys +
+           kv_rows * 2.0 * d * kv + head_rows * 2.0 * d * static_cast<double>(c.vocab_rows);
   }
 };
 
@@ -175,6 +176,7 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
   DecodeOptions options = engine.DefaultDecodeOptions();
   options.gen_length = options.steps = flags.gen;
   options.block_length = flags.block;
+  options.window = flags.window;
   options.stop = Stop::kNever;
   CacheResult best;
   best.cache = cache->description;
@@ -201,6 +203,7 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
     std::vector<double> phases(kPhaseNames.size());
     const uint64_t rows_before = generation->rows_computed();
     const uint64_t kv_rows_before = generation->state().kv_rows_computed;
+    const uint64_t attended_before = generation->state().rows_attended;
     const uint64_t total_before = generation->rows_total();
     size_t steps = 0;
     for (; steps < flags.steps && !generation->done(); ++steps) {
@@ -215,11 +218,13 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
     best.phases = phases;
     for (double& phase : best.phases) phase /= count;
     const auto rows = static_cast<double>(generation->rows_computed() - rows_before);
-    best.rows_fraction = rows / static_cast<double>(generation->rows_total() - total_before);
+    const auto total = static_cast<double>(generation->rows_total() - total_before);
+    best.rows_fraction = rows / total;
     const StepWork work{
         .rows = rows,
         .kv_rows = static_cast<double>(generation->state().kv_rows_computed - kv_rows_before),
-        .num_rows = static_cast<double>(flags.prompt + flags.gen),
+        .attended = static_cast<double>(generation->state().rows_attended - attended_before),
+        .num_keys = total / (count * static_cast<double>(engine.config().num_layers)),
         .head_rows = head_rows};
     best.gflops = 1e-9 * work.Flops(engine.config()) / seconds;
   }
@@ -311,6 +316,7 @@ void RunRace(const Flags& flags) {
   RaceFlags race = flags.race;
   race.answer = flags.gen;
   race.block = flags.block;
+  race.window = flags.window;
   race.threads =
       flags.model.threads > 0 ? flags.model.threads : std::thread::hardware_concurrency();
   if (!flags.shape.empty()) {
@@ -402,6 +408,9 @@ void AddBench(CommandLine& line) {
       .Without(kernels);
   command.Add("--block-length", flags->block, "Block length (default 32)")
       .Between(1, 1 << 20)
+      .Without(kernels);
+  command.Add("--window", flags->window, "Masks computed behind the block (default: all)")
+      .Between(0, 1 << 20)
       .Without(kernels);
   command.Add("--steps", flags->steps, "Steps to average after the first one (default 8)")
       .Between(1, 1 << 20)

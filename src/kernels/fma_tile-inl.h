@@ -132,6 +132,7 @@ HWY_NOINLINE void AddInputs(TileView<const float> x, TileView<const typename Loa
     for (size_t line = 0; line < fetch.lines; ++line, fetch.next += kLineBytes) {
       __builtin_prefetch(fetch.next, 0, 2);
     }
+    HWY_UNROLL(4)
     for (size_t j = 0; j < kFetchInputs; ++j) add(i + j);
   }
   for (; i < num_inputs; ++i) add(i);

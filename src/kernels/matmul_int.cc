@@ -223,14 +223,11 @@ struct QuadDotSums {
   static HWY_INLINE Sum StartAt(const ActivationGroup& a, size_t part) {
     return BroadcastWord(a.zero6_quads + part);
   }
-  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], const VU8 (&w1)[kVecs],
-                             const int8_t* q) {
+  static constexpr bool kOneByOne = true;
+  static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], const int8_t* q) {
     // Signed weights become unsigned.
     const VU8 flip = hn::Set(DU8(), kZeroPoint == kZeroPoint8 ? 128 : 0);
-    for (size_t v = 0; v < kVecs; ++v) {
-      sums[v] = AddQuadDot(sums[v], hn::Xor(w0[v], flip), q);
-      sums[v] = AddQuadDot(sums[v], hn::Xor(w1[v], flip), q + kQuad);
-    }
+    for (size_t v = 0; v < kVecs; ++v) sums[v] = AddQuadDot(sums[v], hn::Xor(w[v], flip), q);
   }
   static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
   static HWY_INLINE VI32 Scaled(Sum sum, VI16 scales) {
@@ -256,12 +253,9 @@ struct Int4 {
   static constexpr size_t kQuadsPerSum = 8;
   using Sum = VI16;
   static HWY_INLINE Sum Start(const ActivationGroup& a) { return BroadcastPair(a.own_scale.zero4); }
-  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], const VU8 (&w1)[kVecs],
-                             const int8_t* q) {
-    AddQuad(sums, w0, BroadcastQuad(q));
-    AddQuad(sums, w1, BroadcastQuad(q + kQuad));
-  }
-  static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], VI8 a) {
+  static constexpr bool kOneByOne = true;
+  static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], const int8_t* q) {
+    const VI8 a = BroadcastQuad(q);
     VI16 products[kVecs];
     for (size_t v = 0; v < kVecs; ++v) products[v] = PairDot(w[v], a);
     AddEach(sums, products);
@@ -275,8 +269,9 @@ struct Int6 {
   static HWY_INLINE Sum Start(const ActivationGroup& a) {
     return PairSum(BroadcastPair(a.own_scale.sums), -kZeroPoint6, -kZeroPoint6);
   }
-  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], const VU8 (&w1)[kVecs],
-                             const int8_t* q) {
+  static constexpr bool kOneByOne = false;
+  static HWY_INLINE void AddTwoQuads(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs],
+                                     const VU8 (&w1)[kVecs], const int8_t* q) {
     const VI8 a0 = BroadcastQuad(q), a1 = BroadcastQuad(q + kQuad);
     VI32 products[kVecs];
     for (size_t v = 0; v < kVecs; ++v) {
@@ -296,9 +291,9 @@ struct Int6InSuper {
   static HWY_INLINE Sum StartAt(const ActivationGroup& a, size_t part) {
     return BroadcastPair(a.zero6[part]);
   }
-  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], const VU8 (&w1)[kVecs],
-                             const int8_t* q) {
-    Int4::Add(sums, w0, w1, q);
+  static constexpr bool kOneByOne = true;
+  static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], const int8_t* q) {
+    Int4::AddQuad(sums, w, q);
   }
   static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) { return PairSum(sum, scale_pairs); }
 };
@@ -306,12 +301,9 @@ struct Int6InSuper {
 struct Int8 {
   using Sum = VI32;
   static HWY_INLINE Sum Start(const ActivationGroup&) { return hn::Zero(DI32()); }
-  static HWY_INLINE void Add(Sum (&sums)[kVecs], const VU8 (&w0)[kVecs], const VU8 (&w1)[kVecs],
-                             const int8_t* q) {
-    AddQuad(sums, w0, BroadcastQuad(q));
-    AddQuad(sums, w1, BroadcastQuad(q + kQuad));
-  }
-  static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], VI8 a) {
+  static constexpr bool kOneByOne = true;
+  static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], const int8_t* q) {
+    const VI8 a = BroadcastQuad(q);
     VI16 pairs[kVecs];
     for (size_t v = 0; v < kVecs; ++v) pairs[v] = PairDotSigned(hn::BitCast(DI8(), w[v]), a);
     KeepOrder(pairs);
@@ -435,10 +427,29 @@ class Prefetch {
 template <class Arithmetic, bool kNibbles, size_t kRows>
 HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a, size_t quad,
                          typename Arithmetic::Sum (&sums)[kRows][kVecs]) {
-  VU8 w0[kVecs], w1[kVecs];
-  LoadTwoQuads<kNibbles>(values, w0, w1);
-  ForEachRow<kRows>([&](size_t r)
-                        HWY_ATTR { Arithmetic::Add(sums[r], w0, w1, a.Row(r).q + quad * kQuad); });
+  if constexpr (!kNibbles && Arithmetic::kOneByOne) {
+    for (size_t i = 0; i < 2; ++i) {
+      VU8 w[kVecs];
+      for (size_t v = 0; v < kVecs; ++v) {
+        w[v] = hn::Load(DU8(), values + i * kQuadBytes + v * kLanes * kQuad);
+      }
+      ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+        Arithmetic::AddQuad(sums[r], w, a.Row(r).q + (quad + i) * kQuad);
+      });
+    }
+  } else {
+    VU8 w0[kVecs], w1[kVecs];
+    LoadTwoQuads<kNibbles>(values, w0, w1);
+    ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+      const int8_t* q = a.Row(r).q + quad * kQuad;
+      if constexpr (Arithmetic::kOneByOne) {
+        Arithmetic::AddQuad(sums[r], w0, q);
+        Arithmetic::AddQuad(sums[r], w1, q + kQuad);
+      } else {
+        Arithmetic::AddTwoQuads(sums[r], w0, w1, q);
+      }
+    });
+  }
 }
 
 // What is added to the sums of kRows rows, by the form of the scales. acc: [kRows][16]

@@ -25,6 +25,7 @@ DecodeOptions CourseOptions(const Engine& engine, const RaceCourse& course, size
   options.gen_length = course.answer;
   options.block_length = course.block;
   options.steps_per_block = (course.block + per_step - 1) / per_step;
+  options.window = course.window;
   options.stop = Stop::kNever;
   return options;
 }

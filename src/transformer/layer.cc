@@ -326,6 +326,7 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
   for (size_t s = 0; s < batch.size(); ++s) {
     SequenceState& state = *batch[s].state;
     const size_t count = plans_[s].out_rows.size();
+    state.rows_attended += count;
     keys[s] = KeysOf(state, batch[s].input, plans_[s].out_rows, shape_.window);
     AttentionJob job{.q = queries_[s],
                      .kv = &state.kv(layer_),
