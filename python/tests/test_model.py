@@ -95,9 +95,9 @@ def test_every_option_means_the_same(model, generate, name):
         model, flags = spa.Model(path, threads=1), [*flags, "--raw", "-m", str(path)]
     raw = "--raw" in flags
     if name == "grow":  # a text without gaps: both refuse it
-        with pytest.raises(spa.Error, match="only the gaps of a text grow"):
+        with pytest.raises(spa.Error, match="--grow is for a text with gaps"):
             model.generate(QUESTIONS[1], **options)
-        with pytest.raises(AssertionError, match="only the gaps of a text grow"):
+        with pytest.raises(AssertionError, match="--grow is for a text with gaps"):
             generate(QUESTIONS[1], *flags)
         return
     mine = model.generate(QUESTIONS[1], cache="none", raw=raw, **options)
@@ -284,7 +284,7 @@ def test_the_gil_is_free_while_the_model_computes(model):
         (lambda m: m.generate(""), "the prompt is empty"),
         (lambda m: m.generate([-1]), "outside the vocabulary"),
         (lambda m: m.generate([2**40]), "outside the vocabulary"),
-        (lambda m: m.generate([1.5, 2.0]), "a prompt is"),
+        (lambda m: m.generate([1.5, 2.0]), "a prompt must be"),
         (lambda m: m.generate([{"role": "user"}]), "'role' and 'content'"),
         (lambda m: m.generate([{"role": "king", "content": "x"}]), "king"),
         (lambda m: m.generate([{"role": "user", "content": None}]), "'content' must be a string"),
