@@ -97,16 +97,25 @@ class Decoder {
   // Moves to the next block with masks, skipping steps that settle nothing; sets done_.
   void Advance();
   void StartBlock(BlockRange block);
-  // What is being decoded: the block, its first part with masks, or the place it has slid to.
-  BlockRange Part() const;
-  BlockRange SlidingPart() const;
-  // The block as caches see it.
-  BlockRange CachedBlock(BlockRange part) const;
-  RowSet VisibleRows(BlockRange part) const;
-  bool InWindow(size_t position, size_t distance) const;  // DPad's draw
   size_t MasksIn(BlockRange range) const;
   bool BlockFinished() const;
   bool HoldsStop(size_t end) const;  // a stop token among the answer before `end`
+  bool IsStop(TokenId id) const;
+  void Settle(size_t index);  // of the candidates
+  void Open(uint32_t position);
+  void Forget(uint32_t position);  // what the rule remembers of it
+  void Finish();                   // fills what is still open
+  size_t SequenceEnd() const { return canvas_end_ + suffix_length_; }
+
+  // block_window.cc: what is being decoded (the block, its first part with masks, or the place it
+  // has slid to), the block as caches see it, and the rows that take part.
+  BlockRange Part() const;
+  BlockRange SlidingPart() const;
+  BlockRange CachedBlock(BlockRange part) const;
+  RowSet VisibleRows(BlockRange part) const;
+  bool InWindow(size_t position, size_t distance) const;  // DPad's draw
+
+  // settling.cc: how many positions a step settles, and which.
   size_t QuotaOfStep() const;
   bool RuleDecides() const;  // a rule, not the schedule, decides how many are settled
   // Whether the positions a step will settle are known before its logits.
@@ -119,23 +128,22 @@ class Decoder {
   bool ReadsAll() const { return options_.first_threshold && forwards_ == 0; }
   void KeepSure();
   void SettleSure(std::vector<uint32_t>& changed);
-  // Decoding from noise.
+  // For rules that revoke: settles and reopens; returns the changed positions.
+  std::vector<uint32_t> Revise();
+
+  // canvas_growth.cc: DAEDAL.
+  void ProbeEnd();  // chooses the positions at the canvas's end that this step reads
+  // How sure the model is that the answer ends before the canvas does.
+  double EndConfidence() const;
+  bool GrowCanvas();   // false if the canvas is long enough, or as long as it may be
+  void InsertMasks();  // after the least sure position of the block
+
+  // noise_canvas.cc: decoding from random tokens.
   TokenId Noise(size_t position) const;
   double NoiseTemperature() const;
   void CommitNoise();
-  void Forget(uint32_t position);  // what the rule remembers of it
-  // For rules that revoke: settles and reopens; returns the changed positions.
-  std::vector<uint32_t> Revise();
-  void Settle(size_t index);  // of the candidates
-  void Open(uint32_t position);
-  // DAEDAL: how sure the model is that the answer ends before the canvas does.
-  double EndConfidence() const;
-  void GrowCanvas();
-  void InsertMasks();  // after the least sure position of the block
-  void Finish();       // fills what is still open
-  bool IsStop(TokenId id) const;
-  size_t SequenceEnd() const { return canvas_end_ + suffix_length_; }
-  // Length edits (gap_edits.cc): the token just written at `position` may expand or delete it.
+
+  // gap_edits.cc: the token just written at `position` may expand or delete it.
   bool MayExpand() const;
   void EditGap(uint32_t position);
   void Insert(size_t position, size_t gap);
