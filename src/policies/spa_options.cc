@@ -148,6 +148,7 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   o.overwrite_proxy = reader.Choice("proxy", Index(preset.overwrite_proxy)) == 1;
   o.full_kv = reader.Choice("kv", Index(preset.full_kv)) == 1;
   o.outside = reader.Count("outside", preset.outside);
+  o.screen = reader.Flag("screen", true);
   o.focus = reader.Flag("focus", preset.focus);
   o.per_token = preset.per_token;
   o.warmup = preset.warmup ? published.spa_reference_warmup : 0;
@@ -213,6 +214,9 @@ std::vector<OptionInfo> SpaOptionTable() {
                         "and when it begins. 0, or with blocks shorter than 8: rows before it "
                         "always, rows behind it never"),
       OptionInfo::Flag("focus", "by preset", "Rows that are read and rows just settled go first"),
+      OptionInfo::Flag("screen", "on",
+                       "With attn-output and min-drift: rows that hardly moved, by a sketch of "
+                       "their attention, do not attend"),
       OptionInfo::Choice("form", {"update", "output"}, "update",
                          "What other rows reuse: update (code) or output (paper, literally)"),
       OptionInfo::Choice("proxy", {"scatter", "overwrite"}, "by preset",
