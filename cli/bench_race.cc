@@ -106,7 +106,7 @@ nlohmann::ordered_json ToJson(const std::vector<Course>& courses, const RaceFlag
 
 void RaceFlags::Add(Command& command) {
   command.Add("--race", on, "Time whole answers, beside an autoregressive model in llama.cpp");
-  command.Add("--full", full, "Race: run every step instead of three blocks");
+  command.Add("--full", full, "Race: run every step instead of three blocks; --window does so too");
   command.Add("--race-prompts", prompts, "Race: prompt lengths (default 256,1024)").Type("N,N");
   command.Add("--tokens-per-step", rates, "Race: tokens settled per step (default 1,2,4,6)")
       .Type("N,N");

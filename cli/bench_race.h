@@ -13,7 +13,7 @@ namespace spa::cli {
 
 struct RaceFlags {
   bool on = false;
-  bool full = false;  // every step is run
+  bool full = false;  // every step is run, as with a window
   std::string prompts = "256,1024";
   std::string rates = "1,2,4,6";  // tokens settled per step
   std::string cache = "spa";

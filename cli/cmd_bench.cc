@@ -317,6 +317,7 @@ void RunRace(const Flags& flags) {
   race.answer = flags.gen;
   race.block = flags.block;
   race.window = flags.window;
+  race.full |= flags.window.has_value();  // else the last block would start from given ones
   race.threads =
       flags.model.threads > 0 ? flags.model.threads : std::thread::hardware_concurrency();
   if (!flags.shape.empty()) {

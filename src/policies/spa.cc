@@ -96,7 +96,7 @@ LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
     // A row whose input did not move keeps its query, key and value.
     if (view.layer == 0) moved_ = scope_.Intersect(view.step->new_tokens);
     const size_t changes = moved_.Union(view.step->never_computed).size();
-    const bool screens = Screens() && !refresh_ && screen_.PaysFor(changes, *view.step);
+    const bool screens = Screens() && !refresh_ && screen_.Pays(changes, scope_.size(), view);
     if (Screens() && !screens) screen_.Forget(view.layer);
     return {.k_rows = moved_,
             .v_rows = moved_,

@@ -14,8 +14,11 @@ namespace {
 constexpr float kMargin = 1.0f / 8;
 // Less is rounding.
 constexpr float kLeastDrift = 1e-6f;
-// Two scores for each changed key, computed row by row, against one for every key in tiles.
-constexpr size_t kCostOfChange = 16;
+// What a changed key costs a row that is followed, in keys that it attends to: two scores and no
+// value, but one by one, and as much for the rest as for so many dimensions.
+constexpr double kCostOfChange = 2.0, kOtherDimensions = 64.0;
+// How many layers' answers share_saved_ remembers.
+constexpr double kMemory = 16.0;
 
 }  // namespace
 
@@ -26,10 +29,15 @@ void AttentionScreen::BeginStep(const StepInput& step) {
   const bool is_followed = !step.shadow_begin && visible_.Includes(was_visible_) &&
                            step.never_computed.Includes(visible_.Without(was_visible_));
   if (step.step == 0 || !is_followed) layers_.clear();
+  if (step.step_in_block == 0) share_saved_ = 1.0;
 }
 
-bool AttentionScreen::PaysFor(size_t num_changes, const StepInput& step) const {
-  return num_changes * kCostOfChange < step.visible.size();
+bool AttentionScreen::Pays(size_t num_changes, size_t num_rows, const LayerView& view) const {
+  const auto head_dim = static_cast<double>(view.kv->head_dim());
+  const size_t num_followed = view.layer < layers_.size() ? layers_[view.layer].is_known.size() : 0;
+  const double cost = static_cast<double>(num_changes * num_followed) * kCostOfChange *
+                      (1.0 + kOtherDimensions / head_dim);
+  return cost < share_saved_ * static_cast<double>(num_rows * view.step->visible.size());
 }
 
 void AttentionScreen::Forget(size_t layer) {
@@ -57,6 +65,11 @@ std::optional<RowSet> AttentionScreen::BeforeAttention(const KeysView& view) {
     } else if (drift[i] > kLeastDrift) {
       little.push_back(rows[i]);
     }
+  }
+  if (!rows.empty()) {
+    const double saved =
+        1.0 - static_cast<double>(attend.size()) / static_cast<double>(rows.size());
+    share_saved_ += (saved - share_saved_) / kMemory;
   }
   moved_little_ = RowSet(std::move(little));
   return RowSet(std::move(attend));

@@ -20,8 +20,9 @@ class AttentionScreen {
   explicit AttentionScreen(float min_drift) : min_drift_(min_drift) {}
 
   void BeginStep(const StepInput& step);
-  // Whether following the rows costs less than their attention.
-  bool PaysFor(size_t num_changes, const StepInput& step) const;
+  // Whether following so many changed keys costs less than what it probably saves of the attention
+  // of num_rows rows.
+  bool Pays(size_t num_changes, size_t num_rows, const LayerView& view) const;
   // Keys of the layer change and are not followed.
   void Forget(size_t layer);
   // Follows the change of keys and returns the out_rows that attend; nothing: all.
@@ -51,6 +52,7 @@ class AttentionScreen {
   std::vector<float> signs_;
   RowSet visible_, was_visible_;  // in this step and in the one before
   RowSet moved_little_;
+  double share_saved_ = 1.0;  // of the rows asked about lately; when a block begins, the best
 };
 
 }  // namespace spa

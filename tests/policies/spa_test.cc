@@ -339,6 +339,28 @@ TEST(SpaPolicy, RowsThatDidNotMoveNeedNoProjection) {
   }
 }
 
+// Rows are left out of attention only if they would not have been recomputed.
+TEST(SpaPolicy, TheScreenChangesNoRow) {
+  TestModel model(kModel);
+  const std::vector<TokenId> prompt(20, 300);
+  for (const std::string drift : {"min-drift=0.001", "min-drift=0.02"}) {
+    for (const bool window : {false, true}) {
+      DecodeOptions options = Greedy(160, 32);
+      if (window) options.window = 40;
+      const auto with = model.Start(prompt, options, model.Policy("spa", {drift}));
+      const auto without = model.Start(prompt, options, model.Policy("spa", {drift, "screen=off"}));
+      Generation* both[] = {with.get(), without.get()};
+      for (Generation* generation : both) generation->state().trace = true;
+      for (size_t step = 0; step < 50; ++step) {
+        StepTogether(model.transformer, both);
+        EXPECT_EQ(with->state().traced_rows, without->state().traced_rows) << step;
+      }
+      EXPECT_EQ(TestModel::Answer(*with), TestModel::Answer(*without));
+      EXPECT_LT(with->state().rows_attended, without->state().rows_attended);
+    }
+  }
+}
+
 // Of the rows that are read, those surest in the last step come first: they are settled next.
 TEST(SpaPolicy, TheSurestRowsGoFirst) {
   TestModel model(kModel);
@@ -610,7 +632,11 @@ TEST(SpaPolicy, CacheMemoryIsTheArithmeticOfWhatItKeeps) {
   // When each row was last recomputed in each layer, and how sure the decoder was of it.
   const size_t times = 4 * 64, confidence = 4 * 64;
   // Queries and attention outputs of the answer's rows, these in 16 bits.
-  EXPECT_EQ(bytes({}), kept + 9 * 40 * 128 * (4 + 2) + 9 * times + confidence);
+  const size_t followed = kept + 9 * 40 * 128 * (4 + 2) + 9 * times + confidence;
+  EXPECT_EQ(bytes({"screen=off"}), followed);
+  // Of each of these rows two sketches, the sum of its weights, and what is known of them.
+  const size_t heads = model.file.config().num_heads;
+  EXPECT_EQ(bytes({}), followed + 9 * 40 * (heads * 17 * 4 + 2) + 128 * 4);
   // In the first layer only; proxies in the others.
   EXPECT_EQ(bytes({"rank=16"}),
             kept + 40 * 128 * (4 + 2) + 9 * 40 * 16 * 4 + 10 * times + confidence);
