@@ -24,7 +24,7 @@ std::vector<size_t> Numbers(const std::string& list, const char* flag) {
     size_t number = 0;
     const auto [rest, error] = std::from_chars(list.data() + begin, list.data() + end, number);
     if (error != std::errc() || rest != list.data() + end || number == 0) {
-      throw Error("{} takes numbers from 1 on, separated by commas, not '{}'", flag, list);
+      throw Error("{} takes comma-separated numbers of at least 1, not '{}'", flag, list);
     }
     numbers.push_back(number);
     begin = end + 1;
@@ -38,7 +38,7 @@ std::string Quoted(const std::string& word) {
   return quoted + "'";
 }
 
-// What a program prints.
+// The output of a command.
 std::string OutputOf(const std::string& command) {
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) throw Error("cannot run {}", command);
@@ -105,7 +105,8 @@ nlohmann::ordered_json ToJson(const std::vector<Course>& courses, const RaceFlag
 }  // namespace
 
 void RaceFlags::Add(Command& command) {
-  command.Add("--race", on, "Time whole answers, beside an autoregressive model in llama.cpp");
+  command.Add("--race", on,
+              "Time whole answers and compare with an autoregressive model in llama.cpp");
   command.Add("--full", full, "Race: run every step instead of three blocks; --window does so too");
   command.Add("--race-prompts", prompts, "Race: prompt lengths (default 256,1024)").Type("N,N");
   command.Add("--tokens-per-step", rates, "Race: tokens settled per step (default 1,2,4,6)")
@@ -118,7 +119,7 @@ void RaceFlags::Add(Command& command) {
 std::vector<LlamaTimes> RunLlamaBench(const RaceFlags& flags) {
   std::vector<LlamaTimes> times;
   if (flags.llama_bench.empty()) return times;
-  // A few tokens behind the prompt take as long as any others there.
+  // The first tokens after the prompt take as long as later ones.
   const size_t tokens = flags.full ? flags.answer : 16;
   for (const size_t prompt : Numbers(flags.prompts, "--race-prompts")) {
     const auto run = [&](const std::string& test) {
@@ -191,7 +192,7 @@ void PrintRace(Engine& engine, const RaceFlags& flags, const std::vector<LlamaTi
         "\nThe first step, the first two blocks and the last were run: answer = first block + "
         "(blocks - 1) x mean of the second and the last.\nEvery step runs with --full.";
     if (!llama.empty()) {
-      text += " llama.cpp: prompt + tokens x time of one of 16 tokens behind the prompt.";
+      text += " llama.cpp: prompt + tokens x mean time of 16 tokens after the prompt.";
     }
   }
   text += fmt::format("\nPeak memory: spa {}", FormatBytes(static_cast<double>(PeakMemoryBytes())));

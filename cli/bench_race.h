@@ -29,7 +29,7 @@ struct RaceFlags {
 struct LlamaTimes {
   size_t prompt = 0;
   double prompt_seconds = 0.0;
-  double token_seconds = 0.0;  // one more token behind the prompt
+  double token_seconds = 0.0;  // per token after the prompt
   size_t peak_bytes = 0;       // resident, weights included
 };
 
@@ -38,7 +38,7 @@ std::vector<LlamaTimes> RunLlamaBench(const RaceFlags& flags);
 void PrintRace(Engine& engine, const RaceFlags& flags, const std::vector<LlamaTimes>& llama,
                bool json);
 
-// A model of random weights that exists as long as the object.
+// A temporary random-weight model.
 class TemporaryModel {
  public:
   TemporaryModel(const ModelConfig& shape, const std::string& type, bool autoregressive,

@@ -1,4 +1,4 @@
-// spa bench: where the time of a step goes, and how near each kernel is to the machine's limit.
+// spa bench: time per phase of a step, and how close each kernel gets to the machine's limit.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,8 +36,8 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Machines are shared: the best of several runs is the least disturbed one. Short runs are repeated
-// until one of them is likely to be undisturbed.
+// On a shared machine the best of several runs is the least disturbed one. Short runs are repeated
+// more often.
 template <typename Fn>
 double BestSeconds(size_t repeat, const Fn& fn) {
   constexpr double kLeastSeconds = 0.03;  // for each run asked for
@@ -144,7 +144,7 @@ struct CacheResult {
   size_t memory_bytes = 0;
 };
 
-// Inner width of the FFN as one row uses it, averaged over the layers.
+// FFN width that one row uses, averaged over the layers.
 double FfnWidth(const ModelConfig& config) {
   const ExpertConfig& experts = config.experts;
   size_t total = 0;
@@ -330,7 +330,7 @@ void RunRace(const Flags& flags) {
     ours = std::make_unique<TemporaryModel>(shape, flags.type, false, pool);
     model.model = ours->path().string();
   }
-  // Each alone: llama.cpp first, then the weights are loaded here.
+  // One after the other: llama.cpp runs before our weights are loaded.
   const std::vector<LlamaTimes> llama = RunLlamaBench(race);
   const auto engine = model.Load();
   ours.reset();
@@ -387,7 +387,7 @@ void AddBench(CommandLine& line) {
   Command command = line.Add("bench", "Measure steps, phases and kernels");
   const Flag kernels =
       command.Add("--kernels", flags->kernels,
-                  "Rate of each kernel beside the FMA peak and the read bandwidth");
+                  "Measure each kernel against the FMA peak and the read bandwidth");
   const Flag model = flags->model.Add(command).Without(kernels);
   const Flag shape =
       command
@@ -410,13 +410,14 @@ void AddBench(CommandLine& line) {
   command.Add("--block-length", flags->block, "Block length (default 32)")
       .Between(1, 1 << 20)
       .Without(kernels);
-  command.Add("--window", flags->window, "Masks behind the block that take part (default: all)")
+  command.Add("--window", flags->window, "Masks computed behind the block (default: all)")
       .Between(0, 1 << 20)
       .Without(kernels);
-  command.Add("--steps", flags->steps, "Steps after the first, whose mean is taken (default 8)")
+  command.Add("--steps", flags->steps, "Steps to average after the first one (default 8)")
       .Between(1, 1 << 20)
       .Without(kernels);
-  command.Add("--repeat", flags->repeat, "Runs; the best counts (default 3)").Between(1, 1000);
+  command.Add("--repeat", flags->repeat, "Runs per cache; the best counts (default 3)")
+      .Between(1, 1000);
   command
       .Add("--warm", flags->warm,
            "Start from the states of an earlier request with the same prompt (spa)")

@@ -48,7 +48,7 @@ class Chat {
     action.sa_handler = OnInterrupt;
     sigaction(SIGINT, &action, nullptr);
     if (reader_.interactive()) {
-      fmt::print("{}Cache {}. /help lists commands, Ctrl-D ends.{}{}{}\n", style_.dim,
+      fmt::print("{}Cache {}. /help lists commands, Ctrl-D exits.{}{}{}\n", style_.dim,
                  cache_->description,
                  engine_.config().single_turn
                      ? "\nThis model answers one question at a time: each is sent alone."
@@ -118,7 +118,7 @@ class Chat {
     for (const Command& command : Commands()) {
       fmt::print("{:<8} {:<14} {}\n", command.name, command.argument, command.help);
     }
-    fmt::print("A line that ends with \\ goes on. Ctrl-C stops an answer.\n");
+    fmt::print("End a line with \\ to continue it. Ctrl-C stops an answer.\n");
   }
 
   void Ask(const std::string& question) {
@@ -263,8 +263,8 @@ void AddChat(CommandLine& line) {
   Command command = line.Add("chat", "Talk to the model in the terminal");
   command.Add("--system", flags->system, "System message").Type("TEXT");
   command.Add("--warm", flags->warm,
-              "Start an answer from the states of the one before instead of computing the "
-              "conversation anew; an approximation, with --cache spa");
+              "Start each answer from the states of the last one instead of recomputing the "
+              "conversation; an approximation, with --cache spa");
   flags->model.Add(command);
   flags->decode.Add(command);
   flags->cache.Add(command);

@@ -121,7 +121,7 @@ std::vector<CompareRule> Rules(const CompareFlags& flags, const Engine& engine) 
     for (std::string option; std::getline(options, option, ':');) {
       const size_t equals = option.find('=');
       if (equals == std::string::npos) {
-        throw Error("'{}' is not a rule: give plain, or options as threshold=0.9:credit=0.7",
+        throw Error("'{}' is not a rule: give plain, or options such as threshold=0.9:credit=0.7",
                     label);
       }
       choices.Set(option.substr(0, equals), option.substr(equals + 1));
@@ -210,7 +210,7 @@ void AddCompare(CommandLine& line) {
       .Type("A,B,...");
   command
       .Add("--rules", flags->rules,
-           "Ways to decode, each with every cache: plain, or decoding options as "
+           "Decoding rules, each run with every cache: plain, or options such as "
            "threshold=0.9:credit=0.7 (default plain)")
       .Type("A,B,...");
   const Flag data = command
@@ -218,12 +218,11 @@ void AddCompare(CommandLine& line) {
                              "Files with questions and answers (default: a few built-in questions)")
                         .ExistingFile()
                         .Type("FILE...");
-  command.Add("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
+  command.Add("--task", flags->task, "Format of the data: bbh, gsm8k, jsonl (default bbh)")
       .With(data)
       .Type("NAME");
   command
-      .Add("--extract", flags->fields.extract,
-           "Regular expression that finds the answer (see spa eval)")
+      .Add("--extract", flags->fields.extract, "Regular expression for the answer (see spa eval)")
       .Type("REGEX");
   command.Add("--prompts", flags->prompts, "File with a prompt per line, without answers")
       .Without(data)
@@ -236,10 +235,10 @@ void AddCompare(CommandLine& line) {
       .Type("N");
   command.Add("--parallel", flags->parallel, "Add the rule threshold=0.9");
   command.Add("--ablation", flags->ablation,
-              "The ablation of SPA-Cache: identifiers, ranks, budgets, cached update or output");
+              "Ablate SPA-Cache: identifiers, ranks, budgets, reused update or output");
   command.Add("--controls", flags->controls,
-              "Add rows that could refute SPA-Cache: its budget for rows chosen by one bit, at "
-              "random, by age, by distance to the block");
+              "Add controls: the budget of SPA-Cache spent on rows chosen by whether their input "
+              "changed, at random, by age, or by distance to the block");
   command.Add("--markdown", flags->markdown, "Print the table in Markdown");
   command.Add("--report", flags->report, "Write an HTML page with plots").Type("FILE");
   command.Add("--json", flags->json, "Print one JSON object");

@@ -45,7 +45,7 @@ std::string AskQuestion(const DemoFlags& flags) {
   LineReader reader;
   std::string question;
   if (reader.interactive()) {
-    question = reader.Read("Question (Enter: one of the suite): ").value_or("");
+    question = reader.Read("Question (Enter for a sample): ").value_or("");
   }
   if (question.empty()) question = suite[std::random_device{}() % suite.size()].text;
   return question;
@@ -85,8 +85,8 @@ std::vector<std::string> Columns(const Engine& engine, const Sides& sides, const
   return lines;
 }
 
-// A step of a small model is shorter than waking up after a pause. So short answers are given again
-// without pauses, and the fastest counts.
+// A step of a small model is shorter than waking up from a pause. So short answers are timed again
+// without pauses, and the fastest run counts.
 void TimeSides(Engine& engine, Sides& sides) {
   constexpr double kShort = 0.5;  // seconds
   constexpr int kRounds = 5;
@@ -142,7 +142,7 @@ void RunDemo(const DemoFlags& flags) {
   Sides sides;
   for (const CacheSpec& spec : caches) {
     const SharedCache cache = engine->PrepareCache(spec);
-    // Untimed: the first step allocates, which is not what the caches differ in.
+    // Warm-up, untimed: the first step allocates memory, which has nothing to do with the caches.
     Side(*engine, {ids, options, cache}).runner.Step();
     sides.push_back(std::make_unique<Side>(*engine, GenerationRequest{ids, options, cache}));
   }
@@ -152,7 +152,7 @@ void RunDemo(const DemoFlags& flags) {
   const Style style(live);
   Watch watch;
   Pace pace{std::chrono::milliseconds(static_cast<int64_t>(flags.pause_ms))};
-  // In turn, step by step, so that all resolve at once on the screen.
+  // In turn, step by step, so that all answers resolve together on the screen.
   for (bool running = true; running;) {
     running = false;
     for (const auto& side : sides) {
@@ -184,7 +184,7 @@ void AddDemo(CommandLine& line) {
   command.Add("--caches", flags->caches, "What to compare (default none,spa)").Type("LIST");
   command
       .Add("--pause", flags->pause_ms,
-           "Least milliseconds per step, so that eyes can follow; Enter skips (default 60)")
+           "Show each step for at least this many milliseconds; Enter skips (default 60)")
       .Between(0.0, 1e4)
       .Type("MS");
   flags->model.Add(command);

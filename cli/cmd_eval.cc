@@ -190,21 +190,21 @@ void AddEval(CommandLine& line) {
       .Type("FILE...");
   command
       .Add("--extract", flags->fields.extract,
-           "Regular expression that finds the answer: its last match counts, of it the "
-           "first group (default: bbh what follows the last \"Answer:\", gsm8k the last number, "
-           "jsonl the whole answer)")
+           "Regular expression for the answer: its last match counts, or the first group of that "
+           "match (default for bbh: what follows the last \"Answer:\"; gsm8k: the last number; "
+           "jsonl: the whole answer)")
       .Type("REGEX");
   command
       .Add("--question-field", flags->fields.question_field,
-           "Field of a line that holds the question (default question)")
+           "Field that holds the question (default question)")
       .Type("NAME");
   command
       .Add("--answer-field", flags->fields.answer_field,
-           "Field of a line that holds the answer (default answer)")
+           "Field that holds the answer (default answer)")
       .Type("NAME");
   command
       .Add("--choices-field", flags->choices_field,
-           "Field of a line that holds the choices, for --task choices (default choices)")
+           "Field that holds the choices, for --task choices (default choices)")
       .Type("NAME");
   command
       .Add(
@@ -213,7 +213,7 @@ void AddEval(CommandLine& line) {
           "a few tokens), chain (left to right), auto (enumerate if that is no more work than the "
           "draws; default)")
       .Type("NAME");
-  command.Add("--draws", flags->draws, "Draws for a likelihood (default 32; papers use 128)")
+  command.Add("--draws", flags->draws, "Draws per likelihood (default 32; papers use 128)")
       .Between(16, 65536)
       .Type("N");
   command.Add("--end-token", flags->end_token,
@@ -221,18 +221,18 @@ void AddEval(CommandLine& line) {
   command.Add("--limit", flags->limit, "Questions per file (default: all)").Type("N");
   command
       .Add("--few-shot", flags->few_shot,
-           "Show the first N questions of a file as solved examples; they do not count")
+           "Use the first N questions of a file as solved examples; they are not scored")
       .Type("N");
   command.Add("--batch", flags->batch, "Questions decoded together (default 1)")
       .Between(1, 1024)
       .Type("N");
   command.Add("--raw", flags->raw, "Ask without the chat template");
   command.Add("--warm", flags->warm,
-              "Compute what the questions of a file begin with (--few-shot) once, not for each; "
-              "an approximation, with --cache spa");
+              "Compute the --few-shot examples once per file, not for each question; an "
+              "approximation, with --cache spa");
   command
       .Add("--samples", flags->samples,
-           "Keep a line per finished question here; an interrupted run goes on from it")
+           "Append a line per finished question to this file; an interrupted run resumes from it")
       .Type("FILE");
   command.Add("--json", flags->json, "Print one JSON object");
   flags->model.Add(command);

@@ -67,7 +67,7 @@ std::string GivenQuestion(const GenerateFlags& flags) {
   std::string text = flags.prompt;
   if (text.empty()) {
     if (flags.file.empty() && isatty(STDIN_FILENO) != 0) {
-      PrintStderr("Write the question; Ctrl-D on an empty line ends it.\n");
+      PrintStderr("Type the question; Ctrl-D on an empty line ends it.\n");
     }
     text = ReadText(flags.file.empty() ? "-" : flags.file);
   }
@@ -114,7 +114,7 @@ void PrintJson(const Engine& engine, const Generation& generation, const Infill*
 }
 
 void RunGenerate(const GenerateFlags& flags) {
-  // What can be wrong without a model is said before one is loaded.
+  // Check everything that needs no model before loading one.
   flags.decode.Choices();
   flags.cache.Check();
   const std::vector<TemplatePart> parts =
@@ -148,7 +148,7 @@ void RunGenerate(const GenerateFlags& flags) {
   StepClock steps(options.steps);
   engine->transformer().set_on_layer([&](size_t done, size_t layers) {
     steps.LayerDone(done, layers);
-    if (steps.quick()) return;  // the steps themselves are news enough
+    if (steps.quick()) return;  // steps are fast enough to need no status
     if (flags.watch) {
       watch.DrawStatus(steps.Describe());
     } else if (!flags.json) {
@@ -181,7 +181,7 @@ void RunGenerate(const GenerateFlags& flags) {
   PrintLine(infill ? Filled(*engine, *infill, generation->decoder(), StdoutIsTerminal())
                    : AnswerText(*engine, generation->decoder()));
   GenerationStats stats = generation->Stats();
-  if (flags.watch) stats.seconds = stats.engine_seconds;  // without the time for the eyes
+  if (flags.watch) stats.seconds = stats.engine_seconds;  // without the pauses
   const Style style(StderrIsTerminal());
   PrintStderr("{}{} in {:.2f} s ({:.1f} tokens/s) · {} · {:.1f}% of rows computed · cache {}{}\n",
               style.dim, Counted(stats.generated_tokens, "token"), stats.seconds,
@@ -201,7 +201,7 @@ void AddGenerate(CommandLine& line) {
                   .Type("FILE");
   const Flag system = command.Add("--system", flags->system, "System message").Type("TEXT");
   const Flag raw =
-      command.Add("--raw", flags->raw, "Use the prompt as it is, without the chat template")
+      command.Add("--raw", flags->raw, "Use the prompt as is, without the chat template")
           .Without(system);
   command.Add("--ids", flags->ids_file, "Read the prompt as whitespace-separated token ids")
       .ExistingFile()
@@ -223,7 +223,7 @@ void AddGenerate(CommandLine& line) {
           .Type("FILE");
   command
       .Add("--prefix", flags->prefix,
-           "Fill one gap of --gen-length tokens (default 16) behind this text ...")
+           "Fill one gap of --gen-length tokens (default 16) after this text ...")
       .Without(text)
       .Without(text_file)
       .Type("TEXT");
@@ -235,7 +235,7 @@ void AddGenerate(CommandLine& line) {
       command.Add("--watch", flags->watch, "Show the answer resolving; Enter skips to its end");
   command
       .Add("--pause", flags->pause_ms,
-           "With --watch: least milliseconds per step, so that eyes can follow (default 60)")
+           "With --watch: show each step for at least this many milliseconds (default 60)")
       .Between(0.0, 1e4)
       .With(watch)
       .Type("MS");

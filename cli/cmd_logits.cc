@@ -69,7 +69,7 @@ void AddLogits(CommandLine& line) {
   command.Add("--block-length", flags->block_length, "Block attention in blocks of this length");
   command.Add("--prompt-length", flags->prompt_length,
               "Count blocks back from the end of a prompt of this length");
-  flags->model.kv = "f32";  // the reference: nothing is saved by less
+  flags->model.kv = "f32";  // the reference: full precision
   flags->model.Add(command);
   command.Footer("Example:\n  spa logits -m model.gguf --ids ids.txt --out logits.f32");
   command.Action([flags] { RunLogits(*flags); });

@@ -12,7 +12,7 @@ void AddOptions(CommandLine& line) {
     bool json = false, markdown = false;
   };
   auto flags = std::make_shared<Flags>();
-  Command command = line.Add("options", "List every option of decoding and of the caches");
+  Command command = line.Add("options", "List every decoding and cache option");
   command.Add("--json", flags->json, "Print one JSON object");
   command.Add("--markdown", flags->markdown, "Print docs/options.md (default)");
   command.Footer("Examples:\n  spa options | less\n  spa options --json | jq '.caches[].name'");

@@ -1,4 +1,4 @@
-// spa profile: how far the rows of each layer move between steps, and the budget that follows.
+// spa profile: how far the rows of each layer move between steps, and the budget fitted to that.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -56,8 +56,9 @@ void RunProfile(const ProfileFlags& flags) {
   std::filesystem::path out = flags.out;
   if (out.empty()) {
     out = ProfilePath(engine->file());
-    if (out.empty()) throw Error("there is no home folder to keep the profile in: give --out FILE");
-    std::error_code ignored;  // opening the file says what is wrong
+    if (out.empty())
+      throw Error("there is no home folder to store the profile in: give --out FILE");
+    std::error_code ignored;  // opening the file will report the error
     std::filesystem::create_directories(out.parent_path(), ignored);
   }
   AtomicFile file(out);
@@ -107,9 +108,8 @@ void RunProfile(const ProfileFlags& flags) {
       Counted(profile.num_steps, "step"), profile.budget.peak_layer, profile.budget.peak_ratio,
       profile.budget.first_ratio, profile.budget.last_ratio, MeanRatio(bell), profile.fit_error,
       MeanRatio(BudgetRatios(PublishedBudget(engine->config()), bell.size())), out.string(),
-      flags.out.empty()
-          ? "\n--cache spa follows it from now on; with --cache-opt profile=off it does not"
-          : "",
+      flags.out.empty() ? "\n--cache spa uses it from now on; --cache-opt profile=off ignores it"
+                        : "",
       flags.report.empty() ? "" : "\nreport in " + flags.report));
 }
 
@@ -122,13 +122,13 @@ void AddProfile(CommandLine& line) {
       command.Add("--data", flags->data, "Files with questions (default: a few built-in ones)")
           .ExistingFile()
           .Type("FILE...");
-  command.Add("--task", flags->task, "Form of the data: bbh, gsm8k, jsonl (default bbh)")
+  command.Add("--task", flags->task, "Format of the data: bbh, gsm8k, jsonl (default bbh)")
       .With(data)
       .Type("NAME");
   command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 10)")
       .With(data)
       .Type("N");
-  command.Add("--tau", flags->tau, "A row below this similarity has drifted (default 0.95)")
+  command.Add("--tau", flags->tau, "A row less similar than this has drifted (default 0.95)")
       .Between(0.0, 1.0)
       .Type("S");
   command.Add("--scope", flags->scope, "Rows that count: gen (default), all")

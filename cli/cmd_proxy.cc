@@ -41,7 +41,7 @@ void RunProxy(const ProxyFlags& flags) {
     if (!file.path().empty()) stored = ProxyPath(file, rank).string();
     if (!not_stored.empty()) {
       throw Error(
-          "the proxies were computed but not stored ({}): free the place, or give --out FILE",
+          "the proxies were computed but not stored ({}): free some space, or give --out FILE",
           not_stored);
     }
   }
@@ -82,8 +82,7 @@ void AddProxy(CommandLine& line) {
   command.Add("-r,--rank", flags->rank, "Rank (default: LLaDA 128, Dream 32)")
       .Between(1, 1 << 20)
       .Type("N");
-  command.Add("--out", flags->out, "Store them here instead of in the user's cache folder")
-      .Type("FILE");
+  command.Add("--out", flags->out, "Store them here, not in the user's cache folder").Type("FILE");
   command.Add("-t,--threads", flags->threads, "Threads to use (default: one per core)")
       .Between(1, 1024)
       .Type("N");

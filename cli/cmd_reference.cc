@@ -95,7 +95,7 @@ std::string BashCompletion(const LineInfo& line) {
       if (flag.value.empty()) continue;
       std::vector<std::string> cases;
       for (const std::string& name : flag.names) cases.push_back(command.name + "/" + name);
-      // A value that cannot be guessed gets no suggestion.
+      // Free-form values get no suggestions.
       const std::string reply =
           !flag.choices.empty()
               ? fmt::format("COMPREPLY=($(compgen -W '{}' -- \"$word\"))",

@@ -65,9 +65,9 @@ int WaitForSignal(const sigset_t& signals) {
   return signal;
 }
 
-// What is left for requests, the model being there already.
+// Memory for requests, besides the model.
 size_t MemoryForRequests(const ServeFlags& flags) {
-  if (flags.memory.empty()) return AvailableMemory() / 10 * 9;  // the rest: for everybody else
+  if (flags.memory.empty()) return AvailableMemory() / 10 * 9;  // leave a tenth to others
   const size_t all = ParseBytes(flags.memory), used = ResidentBytes();
   if (all <= used) {
     throw Error("the model alone takes {}: --memory must be more", FormatBytes(used));
@@ -75,7 +75,7 @@ size_t MemoryForRequests(const ServeFlags& flags) {
   return all - used;
 }
 
-// For what is kept of requests that have ended.
+// For prefixes of finished requests.
 size_t PrefixMemory(const ServeFlags& flags) {
   constexpr size_t kStandard = size_t{1} << 30;
   if (flags.prefix_memory.empty()) return kStandard;
@@ -84,7 +84,7 @@ size_t PrefixMemory(const ServeFlags& flags) {
 
 void RunServe(ServeFlags flags) {
   ServerOptions& options = flags.server;
-  // Wrong before the model is loaded.
+  // Checked before the model is loaded.
   if (!flags.memory.empty()) ParseBytes(flags.memory);
   const size_t prefix_memory = PrefixMemory(flags);
   flags.cache.Check();
@@ -93,7 +93,7 @@ void RunServe(ServeFlags flags) {
     throw Error("{} can be reached by others: set --api-key, or --no-key to serve everybody",
                 options.host);
   }
-  // Before any thread exists, so that all of them leave these signals to us.
+  // Before any thread exists, so that all of them inherit the blocked signals.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
@@ -111,7 +111,7 @@ void RunServe(ServeFlags flags) {
   options.examples = Examples(flags);
   options.version = SPA_VERSION;
   options.request_time = std::chrono::milliseconds(static_cast<int64_t>(flags.request_time * 1e3));
-  // A thread per connection; those that only wait cost nothing.
+  // One thread per connection; waiting threads cost almost nothing.
   options.listener.connections = options.scheduler.parallel + options.scheduler.queue + 448;
   std::mutex log_mutex;
   if (!flags.quiet) {
@@ -122,7 +122,7 @@ void RunServe(ServeFlags flags) {
   }
   SharedCache cache;
   {
-    // Proxies that must be computed are, with a progress bar.
+    // Computes missing proxies, with a progress bar.
     ProgressBar bar;
     engine->set_progress([&](std::string_view what, double share) { bar.Show(what, share); });
     cache = engine->PrepareCache(options.cache);
@@ -131,7 +131,7 @@ void RunServe(ServeFlags flags) {
   options.scheduler.memory = MemoryForRequests(flags);
   options.scheduler.prefix_memory = prefix_memory;
   std::mutex changed_mutex;
-  std::string changed;  // why nothing can be answered any more
+  std::string changed;  // why the server must stop
   options.scheduler.on_model_changed = [&](const std::string& message) {
     const std::lock_guard lock(changed_mutex);
     if (std::exchange(changed, message).empty()) kill(getpid(), SIGTERM);
@@ -150,7 +150,8 @@ void RunServe(ServeFlags flags) {
     server.Shutdown(std::chrono::milliseconds(0));
     throw Error("{}", model_changed());
   }
-  PrintStderr("spa: finishing what runs, {:.0f} s at most; once more ends at once\n", flags.grace);
+  PrintStderr("spa: finishing running requests, {:.0f} s at most; a second signal stops at once\n",
+              flags.grace);
   std::thread([signals] {
     WaitForSignal(signals);
     _exit(130);
@@ -172,7 +173,9 @@ void AddServe(CommandLine& line) {
   command.Add("--parallel", server.scheduler.parallel, "Answers computed together (default 4)")
       .Between(1, 256)
       .Type("N");
-  command.Add("--queue", server.scheduler.queue, "Answers that may wait; more get 429 (default 64)")
+  command
+      .Add("--queue", server.scheduler.queue,
+           "Answers that may wait; further ones get 429 (default 64)")
       .Between(1, 4096)
       .Type("N");
   command
@@ -187,15 +190,16 @@ void AddServe(CommandLine& line) {
       .Type("N");
   command
       .Add("--memory", flags->memory,
-           "Memory the server may take, the model included: 2G (default: what is left)")
+           "Memory limit of the server, model included, such as 2G (default: nine tenths of what "
+           "is free)")
       .Type("BYTES");
   command
       .Add("--prefix-memory", flags->prefix_memory,
-           "Of that, for keys and values of prompts and answers that later requests may begin "
-           "with; models with block attention, 0: none (default 1G)")
+           "Part of it for keys and values that later requests with the same beginning reuse, "
+           "under block attention; 0: none (default 1G)")
       .Type("BYTES");
   command.Add("--lenient", server.limits.lenient,
-              "Ignore unknown fields of requests, and name them in a header");
+              "Ignore unknown request fields and name them in a header");
   command
       .Add("--request-time", flags->request_time,
            "Seconds a request may take, waiting included (default: no limit)")
@@ -203,13 +207,12 @@ void AddServe(CommandLine& line) {
       .Type("S");
   command
       .Add("--grace", flags->grace,
-           "Seconds running requests get when the server is told to end (default 10)")
+           "Seconds that running requests get after a signal to stop (default 10)")
       .Between(0.0, 1e5)
       .Type("S");
-  const Flag key = command
-                       .Add("--api-key", flags->key,
-                            "Key clients must send (also: the environment's SPA_API_KEY)")
-                       .Type("KEY");
+  const Flag key =
+      command.Add("--api-key", flags->key, "Key that clients must send (or set SPA_API_KEY)")
+          .Type("KEY");
   const Flag key_file =
       command.Add("--api-key-file", flags->key_file, "File with one key per line").Type("FILE");
   command.Add("--no-key", flags->no_key, "Listen on a public address without a key")
@@ -217,9 +220,9 @@ void AddServe(CommandLine& line) {
       .Without(key_file);
   command
       .Add("--cors-origin", server.origins,
-           "Web origin that may call the API, may be repeated; * for all")
+           "Web origin that may call the API; * for all; may be repeated")
       .Type("URL");
-  command.Add("--quiet", flags->quiet, "No line per request on stderr");
+  command.Add("--quiet", flags->quiet, "Log no requests on stderr");
   flags->model.Add(command);
   flags->cache.Add(command);
   command.Footer(

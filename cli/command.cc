@@ -41,7 +41,7 @@ FlagInfo Describe(const CLI::Option& option) {
   return info;
 }
 
-// For the first flag that the command does not have: the one it may be a misspelling of.
+// For the first unknown flag: the one it may be a misspelling of.
 std::string Suggestion(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {

@@ -83,15 +83,15 @@ class CommandLine {
   Command Add(const std::string& name, const std::string& description);
   LineInfo Describe() const;
 
-  // Runs the action of the command that is named. Returns the exit code: 0, or 2 after saying on
-  // stderr what is wrong with the arguments.
+  // Runs the named command. Returns the exit code: 0, or 2 after printing what is wrong with the
+  // arguments.
   int Run(int argc, char** argv);
 
  private:
   std::unique_ptr<CLI::App> app_;
 };
 
-// Of a flag that is given or not.
+// For a switch.
 template <>
 Flag Command::Add(const std::string& names, bool& to, const std::string& help);
 

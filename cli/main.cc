@@ -20,7 +20,7 @@ std::string Version() {
                      fmt::join(simd.compiled, " "));
 }
 
-// A mapped file that shrinks loses its pages. There is no way on, but there is a way to say so.
+// If a mapped file shrinks, its pages are lost and the program cannot go on; at least say why.
 extern "C" void OnLostPage(int) {
   constexpr char kMessage[] = "spa: a file became shorter while it was in use: start again\n";
   const ssize_t ignored = write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);

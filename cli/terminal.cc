@@ -112,7 +112,7 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
     for (size_t i = 0; i < row.size(); ++i) {
       const std::string padding(widths[i] - DisplayWidth(row[i]), ' ');
       if (i > 0) line += "  ";
-      // Names to the left, numbers to the right.
+      // Left-align names, right-align numbers.
       line += i == 0 ? row[i] + padding : padding + row[i];
     }
     line.erase(line.find_last_not_of(' ') + 1);

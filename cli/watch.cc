@@ -24,7 +24,7 @@ double SecondsFrom(Clock::time_point start) {
 
 constexpr double kQuickStep = 0.25;  // seconds
 
-// Roughly, of a time to come.
+// A rough time left.
 std::string Duration(double seconds) {
   return seconds < 90.0 ? fmt::format("{:.0f} s", std::max(1.0, seconds))
                         : fmt::format("{:.0f} min", seconds / 60.0);
@@ -43,7 +43,8 @@ void Pace::Wait() {
       std::this_thread::sleep_for(left);
     } else if (poll(&keys, 1, static_cast<int>(left.count())) > 0) {
       char line[256];
-      if (read(STDIN_FILENO, line, sizeof(line)) >= 0) least_ = {};  // to the end without waiting
+      if (read(STDIN_FILENO, line, sizeof(line)) >= 0)
+        least_ = {};  // run to the end without pauses
     }
   }
   last_ = Clock::now();
@@ -110,7 +111,7 @@ void Watch::Show(const Engine& engine, const Decoder& decoder, const std::string
 }
 
 void Watch::Draw(std::vector<std::string> lines) {
-  // Stay on the screen: what has scrolled away cannot be redrawn.
+  // Stay within the screen: lines that scrolled away cannot be redrawn.
   const size_t rows = StderrSize().rows;
   if (lines.size() >= rows && rows > 2) {
     lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(rows - 1));

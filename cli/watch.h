@@ -12,12 +12,12 @@
 
 namespace spa::cli {
 
-// Gives eyes time to follow: every picture stays for a while, until Enter is pressed.
+// Keeps every frame on screen for a while, until Enter is pressed.
 class Pace {
  public:
-  // `least`: how long a picture stays. Without a terminal nobody waits.
+  // `least`: how long a frame stays. No pauses without a terminal.
   explicit Pace(std::chrono::milliseconds least);
-  // Waits until the picture shown by the last call has stayed that long.
+  // Waits until the frame of the last call has stayed that long.
   void Wait();
 
  private:
@@ -25,8 +25,8 @@ class Pace {
   std::chrono::steady_clock::time_point last_;
 };
 
-// How far a generation is, in words: within the first step by layers, then by steps, with the pace
-// and what is left.
+// The progress of a generation in words: by layers within the first step, then by steps, with the
+// pace and the time left.
 class StepClock {
  public:
   // `steps`: the most it can take.
@@ -35,7 +35,7 @@ class StepClock {
   void StepDone(size_t step);
 
   double share() const;
-  bool quick() const;  // steps come faster than words about them
+  bool quick() const;  // steps are too fast for status lines
   // "first step, layer 3 of 32, 9 s left" or "step 7 of at most 64, 1.2 s per step, at most 68 s
   // left"; quick ones say no times.
   std::string Describe() const;
@@ -59,7 +59,7 @@ class Watch {
   void Draw(std::vector<std::string> lines);
   // Replaces the last of them.
   void DrawStatus(const std::string& status);
-  // Removes the picture; the caller prints the final text.
+  // Removes the frame; the caller prints the final text.
   void Finish();
 
  private:

@@ -5,8 +5,8 @@
 //   if (!answer) { puts(answer.error().c_str()); return 1; }
 //   puts(answer->text.c_str());
 //
-// Errors are values: a Result holds what was asked for or one line that says why there is none. A
-// model may be used by one thread at a time.
+// Errors are values: a Result holds the value or a one-line error message. A model may be used by
+// one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -57,19 +57,19 @@ struct Frame {
   size_t step = 0;
   std::vector<int32_t> ids;
   std::vector<bool> settled;
-  std::string text;  // what is settled from the beginning on
+  std::string text;  // the settled beginning of the answer
 };
 
 struct GenerateOptions {
   std::string options;                        // "threshold=0.9 gen-length=64": see `spa options`
   std::string cache;                          // "spa:rank=64"; empty: the model's default
-  const spa_policy* policy = nullptr;         // a cache of your own instead
+  const spa_policy* policy = nullptr;         // your own cache instead
   std::function<bool(const Frame&)> on_step;  // false stops
 };
 
 class Model {
  public:
-  // A GGUF file or a Hugging Face folder; empty: the model compiled in.
+  // A GGUF file or a Hugging Face folder; empty: the embedded model.
   static Result<Model> Load(const std::string& path = "", size_t threads = 0) {
     spa_model* model = nullptr;
     const spa_status status =

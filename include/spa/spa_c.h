@@ -1,10 +1,10 @@
-/* spa.cpp for C and for everything that can call C: load a model, make prompts, generate step by
- * step, read logits, bring a cache of your own. The ABI is stable within a major version: structs
- * that may grow begin with their size, which spa_*_init sets.
+/* spa.cpp for C and every language that can call C: load a model, tokenize, generate step by step,
+ * read logits, write your own cache. The ABI is stable within a major version: structs that you
+ * fill in begin with `size`, which you set to sizeof the struct, so that they may grow.
  *
- * Functions return SPA_OK or an error code; spa_last_error() then holds one line that says what is
- * wrong, for the calling thread, until its next call. Strings returned are UTF-8. A model may be
- * used by one thread at a time. */
+ * Functions return SPA_OK or an error code; spa_last_error() then holds a one-line message for the
+ * calling thread, until its next call. Strings are UTF-8. A model may be used by one thread at a
+ * time. */
 #ifndef SPA_SPA_C_H_
 #define SPA_SPA_C_H_
 
@@ -21,7 +21,7 @@ typedef enum {
   SPA_OK = 0,
   SPA_INVALID = 1, /* a file, an option or an argument is wrong */
   SPA_MEMORY = 2,
-  SPA_INTERNAL = 3, /* our fault */
+  SPA_INTERNAL = 3, /* a bug in spa.cpp */
   SPA_STOPPED = 4   /* a callback asked to stop */
 } spa_status;
 
@@ -32,7 +32,7 @@ SPA_API const char* spa_last_error(void);
 
 /* ---- models */
 
-/* `path`: a GGUF file or a Hugging Face folder; NULL: the model compiled in. `threads` 0: one per
+/* `path`: a GGUF file or a Hugging Face folder; NULL: the embedded model. `threads` 0: one per
  * core. */
 SPA_API spa_status spa_model_load(const char* path, size_t threads, spa_model** model);
 SPA_API void spa_model_free(spa_model* model);
@@ -78,14 +78,14 @@ typedef struct {
 } spa_layer;
 
 typedef enum {
-  SPA_REUSE_NOTHING = 0, /* rows that are not recomputed live on as keys and values alone */
+  SPA_REUSE_NOTHING = 0, /* rows that are not recomputed are present only as keys and values */
   SPA_REUSE_UPDATE = 1,  /* ... pass through with their last update */
   SPA_REUSE_OUTPUT = 2   /* ... pass through with their last output */
 } spa_reuse;
 
-/* Callbacks of one kind of cache. `create` makes the state of a sequence, which the others get. Row
- * sets they return must stay valid until the next callback. A callback that returns non-zero ends
- * the generation with SPA_STOPPED. */
+/* A cache as callbacks. `create` makes the state of a sequence, which is passed to the others. Row
+ * sets that they return must stay valid until the next callback. A callback that returns non-zero
+ * ends the generation with SPA_STOPPED. */
 typedef struct {
   size_t size; /* of this struct: sizeof(spa_policy) */
   void* user;
@@ -104,20 +104,20 @@ typedef struct {
   const int32_t* ids;     /* [num_ids], the whole canvas; open positions hold the mask */
   const uint8_t* settled; /* [num_ids] */
   size_t num_ids;
-  const char* text; /* what is settled from the beginning on */
+  const char* text; /* the settled beginning of the answer */
 } spa_frame;
 
 typedef struct {
   size_t size;         /* of this struct: sizeof(spa_generate_options) */
   const char* options; /* "threshold=0.9 gen-length=64": the options of `spa options`; NULL: none */
   const char* cache;   /* "spa", "spa:rank=64", ...; NULL: the model's default */
-  const spa_policy* policy; /* a cache of your own instead; NULL: none */
+  const spa_policy* policy; /* your own cache instead; NULL: none */
   /* Called after every step; non-zero stops. */
   int (*on_step)(void* user, const spa_frame* frame);
   void* user;
 } spa_generate_options;
 
-/* Answers a prompt of token ids. `options` may be NULL. The result is to be freed. */
+/* Answers a prompt of token ids. `options` may be NULL. Free the result with spa_result_free. */
 SPA_API spa_status spa_generate(spa_model* model, const int32_t* prompt, size_t count,
                                 const spa_generate_options* options, spa_result** result);
 SPA_API void spa_result_free(spa_result* result);

@@ -51,7 +51,7 @@ Error.__module__ = "spa"
 
 
 def options() -> dict:
-    """Every option of decoding and of the caches, as `spa options --json` prints them."""
+    """Every decoding and cache option, as `spa options --json` prints them."""
     return _json.loads(_spa.options())
 
 

@@ -103,7 +103,7 @@ class Records:
             self._write([{"model": fingerprint}])
             self.model = fingerprint
         if self.model != fingerprint:
-            raise Error(f"a machine has another model than the one {self.path} was begun with")
+            raise Error(f"a machine has a different model than {self.path} was started with")
 
     def add(self, records: Sequence[dict]) -> None:
         for record in records:
@@ -475,16 +475,16 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spa.cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--model", help="file or folder, the same path on every machine")
+    shared.add_argument("--model", help="file or folder, at the same path on every machine")
     shared.add_argument("--kv", default="auto")
     shared.add_argument("--cache", help="as in `spa generate --cache`, NAME:KEY=VALUE")
     shared.add_argument("--raw", action="store_true", help="ask without the chat template")
     shared.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
-    shared.add_argument("--out", required=True, help="JSONL; a run goes on where it ends")
-    shared.add_argument("--address", help="of the cluster; without it, a cluster of this machine")
-    shared.add_argument("--actors", type=int, default=0, help="0: what the cluster has room for")
-    shared.add_argument("--cores", type=int, default=0, help="of an actor; 0: of a whole machine")
-    shared.add_argument("--batch", type=int, default=8, help="items given out at a time")
+    shared.add_argument("--out", required=True, help="JSONL file; an interrupted run resumes from it")
+    shared.add_argument("--address", help="address of the cluster (default: a cluster on this machine alone)")
+    shared.add_argument("--actors", type=int, default=0, help="number of actors; 0: as many as fit")
+    shared.add_argument("--cores", type=int, default=0, help="cores per actor; 0: a whole machine")
+    shared.add_argument("--batch", type=int, default=8, help="items per actor at a time")
     generate = commands.add_parser("generate", parents=[shared], help="answers to prompts")
     generate.add_argument("--prompts", required=True)
     evaluate = commands.add_parser("evaluate", parents=[shared], help="accuracy on questions")
@@ -493,7 +493,7 @@ def _arguments() -> argparse.ArgumentParser:
     evaluate.add_argument("--extract", default="")
     evaluate.add_argument("--question-field", default="question")
     evaluate.add_argument("--answer-field", default="answer")
-    evaluate.add_argument("--limit", type=int, default=0, help="questions of each file; 0: all")
+    evaluate.add_argument("--limit", type=int, default=0, help="questions per file; 0: all")
     return parser
 
 

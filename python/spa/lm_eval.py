@@ -1,11 +1,11 @@
-"""EleutherAI's lm-evaluation-harness on this engine. The harness knows no models from outside, so
+"""EleutherAI's lm-evaluation-harness on this engine. The harness has no entry points for models, so
 `python -m spa.lm_eval` (or `spa-lm-eval`) is its own command line with the model `spa` added:
 
     python -m spa.lm_eval --model spa --model_args pretrained=model.gguf,cache=spa,threshold=0.9 \\
         --tasks gsm8k --batch_size 4 --apply_chat_template --output_path results
 
 Every decoding option is a model argument; `estimator`, `draws`, `end_token` and `greedy` are those of
-spa.Model.loglikelihood. Throughput and rows stand in the results' config.
+spa.Model.loglikelihood. Throughput and rows are in the results' config.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class SpaLM(LM):
         return chat or [self._prefix()], self.model.tokenize(context + continuation).tolist()
 
     def _prefix(self) -> int:
-        """What stands before a text without a context, as in the harness's own models."""
+        """The token before a text without a context, as in the harness's own models."""
         return self.model.stop_ids[0]
 
     def _score(self, pairs: list[tuple[list[int], list[int]]], greedy: bool):

@@ -48,13 +48,13 @@ def _count(name: str, value: Any) -> int:
     except TypeError:
         number = -1
     if not 0 <= number < 2**64:
-        raise _spa.Error(f"{name} is a whole number from 0 on, not {value!r}")
+        raise _spa.Error(f"{name} must be a whole number of at least 0, not {value!r}")
     return number
 
 
 def _utf8(what: str, text: Any) -> str:
     if not isinstance(text, str):
-        raise _spa.Error(f"{what} is a text, not {type(text).__name__}")
+        raise _spa.Error(f"{what} must be a string, not {type(text).__name__}")
     # Half a pair of surrogates is no character: U+FFFD, as invalid UTF-8 elsewhere.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -62,7 +62,7 @@ def _utf8(what: str, text: Any) -> str:
 def _stops(given: str | Sequence[str]) -> list[str]:
     stops = [given] if isinstance(given, str) else list(given)
     if "" in stops:
-        raise _spa.Error("a stop string is empty")
+        raise _spa.Error("a stop string must not be empty")
     return [_utf8("a stop string", stop) for stop in stops]
 
 
@@ -91,7 +91,7 @@ def _first(stops: list[str], text: str) -> int | None:
 
 
 class Model:
-    """A GGUF file or a Hugging Face folder; without a path the small model compiled in.
+    """A GGUF file or a Hugging Face folder; without a path, the embedded model.
 
     Threads of Python may share a model: it computes for one of them at a time, without the GIL.
     """
@@ -138,12 +138,12 @@ class Model:
             messages = [] if raw else [("user", prompt)]
             return np.array(self._model.encode(messages, prompt), dtype=np.int32)
         if not isinstance(prompt, (Sequence, np.ndarray)):
-            raise _spa.Error("a prompt is a text, a list of messages or a list of token ids")
+            raise _spa.Error("a prompt must be a string, a list of messages or a list of token ids")
         if len(prompt) > 0 and isinstance(prompt[0], Mapping):
             messages = []
             for message in prompt:
                 if not isinstance(message, Mapping) or set(message) != {"role", "content"}:
-                    raise _spa.Error("a message is a dict with 'role' and 'content'")
+                    raise _spa.Error("a message must be a dict with 'role' and 'content'")
                 messages.append(tuple(_utf8(f"'{n}'", message[n]) for n in ("role", "content")))
             return np.array(self._model.encode(messages, ""), dtype=np.int32)
         return np.array(_id_list(prompt), dtype=np.int32)
@@ -209,7 +209,7 @@ class Model:
         self, prompts, cache, cache_options, raw, batch, stops, on_result, options
     ) -> list[Result]:
         if _count("batch", batch) < 1:
-            raise _spa.Error("a batch has at least one prompt")
+            raise _spa.Error("batch must be at least 1")
         waiting = [self.encode(prompt, raw=raw) for prompt in prompts]
         prepared = self._prepare(cache, cache_options)
         choices = _choices(options)
@@ -316,7 +316,7 @@ class Model:
         **options: Any,
     ) -> Evaluation:
         """Accuracy on the questions of files, as `spa eval` measures it. With `samples` an
-        interrupted run goes on from that file."""
+        interrupted run resumes from that file."""
         files = [data] if isinstance(data, (str, os.PathLike)) else list(data)
         result = self._model.evaluate(
             [os.fspath(file) for file in files],
@@ -377,7 +377,7 @@ class Model:
     def _spec(self, cache: str | None, cache_options: Mapping[str, Any] | None) -> str:
         spec = self.default_cache if cache is None else cache
         if not isinstance(spec, str):
-            raise _spa.Error("a cache is given by its name here; spa.register gives one of yours a name")
+            raise _spa.Error("a cache must be given by name here: use spa.register to name your own")
         for name, value in _choices(cache_options or {}).items():
             spec += f":{name}={value}"
         return spec
@@ -385,10 +385,10 @@ class Model:
     def _prepare(self, cache: Cache | None, cache_options: Mapping[str, Any] | None):
         if isinstance(cache, CachePolicy):
             name = type(cache).__name__
-            raise _spa.Error(f"every sequence needs a cache of its own: give the class, cache={name}")
+            raise _spa.Error(f"every sequence needs its own cache object: pass the class, cache={name}")
         own = issubclass(cache, CachePolicy) if isinstance(cache, type) else callable(cache)
         if not own and cache is not None and not isinstance(cache, str):
-            raise _spa.Error(f"a cache is a name or a subclass of spa.CachePolicy, not {cache!r}")
+            raise _spa.Error(f"a cache must be a name or a subclass of spa.CachePolicy, not {cache!r}")
         if own:
             options = dict(cache_options or {})
             key: Any = (cache, tuple(sorted(options.items())))
@@ -410,7 +410,7 @@ class Model:
 def _id_list(ids: Sequence[int] | np.ndarray) -> list[int]:
     array = np.asarray(ids)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise _spa.Error("token ids are a flat list of whole numbers")
+        raise _spa.Error("token ids must be a flat list of integers")
     if array.size and (array.min() < -(2**31) or array.max() >= 2**31):
         raise _spa.Error("a token id is outside the vocabulary")
     return array.tolist()

@@ -22,7 +22,7 @@ class CachePolicy:
     in every layer, rows whose logits are read are recomputed unless other rows reuse something.
     """
 
-    #: What a row that is not recomputed gives to the next layer: "nothing" (such rows end here,
+    #: What a row passes to the next layer if it is not recomputed: "nothing" (such rows end here,
     #: present through keys and values alone), "update" (its input plus its last update), "output".
     reuse: ClassVar[str] = "nothing"
     #: False: rows read in the last layer are always recomputed.
@@ -49,7 +49,7 @@ class CachePolicy:
         return None
 
     def end_step(self, positions: np.ndarray, confidence: np.ndarray) -> None:
-        """How sure the decoder was of the positions it looked at."""
+        """Tells the policy how sure the decoder was of the positions it read."""
 
 
 _registered: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def register(name: str, cache: Callable[..., CachePolicy] | None = None) -> Any:
     if cache is None:
         return lambda cache: register(name, cache)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise _spa.Error(f"a cache's name is made of letters, digits, '.', '_' and '-', not {name!r}")
+        raise _spa.Error(f"a cache's name may have letters, digits, '.', '_' and '-' only, not {name!r}")
     parameters = inspect.signature(cache).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     for option, default in defaults.items():
@@ -98,7 +98,7 @@ def _parse(name: str, option: str, text: str, defaults: dict[str, Any]) -> Any:
 
 
 def _note(cache: Any) -> str:
-    """Tells one version of a cache from another in the records of an evaluation."""
+    """Identifies a version of a cache in the records of an evaluation."""
     try:
         source = inspect.getsource(cache)
     except (OSError, TypeError):

@@ -1,4 +1,4 @@
-"""What a model answers with. Objects print well and show themselves in a notebook."""
+"""Results of a model. They print well and render in notebooks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Frame:
 
     @property
     def text(self) -> str:
-        """What is settled from the beginning on."""
+        """The settled beginning of the answer."""
         return self._model.detokenize(self.ids[: self.length])
 
     def __repr__(self) -> str:
@@ -50,7 +50,7 @@ class Frame:
 
 @dataclass(repr=False, eq=False)
 class Result:
-    """An answer, what it took, and how it came about. Holds no model: it can be pickled."""
+    """An answer, its cost, and how it was decoded. Holds no model, so it can be pickled."""
 
     _pieces: list[str]  # the text of each token, for the picture
     text: str  #: up to the first end token

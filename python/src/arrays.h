@@ -22,7 +22,7 @@ using Vector = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 template <typename T>
 using Matrix = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
 
-// An array of its own with these values.
+// An array that owns these values.
 template <typename To, typename From>
 Vector<To> Copy(const From& values) {
   auto copy = std::make_unique<To[]>(values.size());

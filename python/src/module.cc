@@ -48,7 +48,7 @@ class Model {
                 .kv_type = ParseKvType(kv_type),
                 .progress = [](std::string_view, double) { CheckSignals(); }}) {}
 
-  // Computes without the GIL, while no other thread does.
+  // Runs without the GIL, one thread at a time.
   template <typename Call>
   auto Compute(const Call& call) {
     if (owner_ == std::this_thread::get_id()) {
@@ -162,7 +162,7 @@ class Runs {
     return frame;
   }
 
-  // What a run came to; it is then forgotten.
+  // The result of a run, which is then removed.
   nb::dict Take(size_t key) {
     const auto found = runs_.find(key);
     if (found == runs_.end()) throw Error("there is no such generation");

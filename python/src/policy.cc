@@ -14,8 +14,8 @@ namespace {
 
 using namespace nb::literals;
 
-// Matrices of the engine that Python looks at for a while. They change afterwards, so a cache that
-// keeps one is told to copy it.
+// Engine matrices lent to Python during a call. They change afterwards, so a cache that keeps one
+// is told to copy it.
 class Loans {
  public:
   nb::object Lend(MatView<const float> m) {
@@ -75,7 +75,7 @@ class ProxyMaker {
   Activations input_;
 };
 
-// What a call shows: `engine` is null once the call is over.
+// What a call may look at; `engine` is null once the call is over.
 template <typename T>
 struct Shown {
   T* engine = nullptr;

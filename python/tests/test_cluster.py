@@ -72,7 +72,7 @@ def test_answers_of_two_models_do_not_mix(tmp_path):
         records.check_model("a")
     with cluster.Records(path, {}) as records:
         assert list(records.done) == ["x"]
-        with pytest.raises(spa.Error, match="another model"):
+        with pytest.raises(spa.Error, match="a different model"):
             records.check_model("b")
     assert lines(path)[1:] == [{"model": "a"}, {"id": "x"}]
 

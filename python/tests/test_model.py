@@ -95,9 +95,9 @@ def test_every_option_means_the_same(model, generate, name):
         model, flags = spa.Model(path, threads=1), [*flags, "--raw", "-m", str(path)]
     raw = "--raw" in flags
     if name == "grow":  # a text without gaps: both refuse it
-        with pytest.raises(spa.Error, match="only the gaps of a text grow"):
+        with pytest.raises(spa.Error, match="--grow is for a text with gaps"):
             model.generate(QUESTIONS[1], **options)
-        with pytest.raises(AssertionError, match="only the gaps of a text grow"):
+        with pytest.raises(AssertionError, match="--grow is for a text with gaps"):
             generate(QUESTIONS[1], *flags)
         return
     mine = model.generate(QUESTIONS[1], cache="none", raw=raw, **options)
@@ -284,25 +284,25 @@ def test_the_gil_is_free_while_the_model_computes(model):
         (lambda m: m.generate(""), "the prompt is empty"),
         (lambda m: m.generate([-1]), "outside the vocabulary"),
         (lambda m: m.generate([2**40]), "outside the vocabulary"),
-        (lambda m: m.generate([1.5, 2.0]), "a prompt is"),
+        (lambda m: m.generate([1.5, 2.0]), "a prompt must be"),
         (lambda m: m.generate([{"role": "user"}]), "'role' and 'content'"),
         (lambda m: m.generate([{"role": "king", "content": "x"}]), "king"),
-        (lambda m: m.generate([{"role": "user", "content": None}]), "'content' is a text"),
+        (lambda m: m.generate([{"role": "user", "content": None}]), "'content' must be a string"),
         (lambda m: m.generate([{"role": "user", "content": "x"}, "y"]), "'role' and 'content'"),
         (lambda m: m.steps("x", gen_lenght=3), "did you mean 'gen-length'"),  # before the first step
-        (lambda m: m.stream("x", stop=["a", ""]), "a stop string is empty"),
-        (lambda m: m.stream("x", stop=[3]), "a stop string is a text"),
+        (lambda m: m.stream("x", stop=["a", ""]), "a stop string must not be empty"),
+        (lambda m: m.stream("x", stop=[3]), "a stop string must be a string"),
         (lambda m: m.generate("x", cache=3), "a name or a subclass of spa.CachePolicy, not 3"),
         (lambda m: m.generate("x", cache=int), "a subclass of spa.CachePolicy, not <class 'int'>"),
-        (lambda m: m.generate("x", cache=spa.CachePolicy()), "give the class, cache=CachePolicy"),
-        (lambda m: m.loglikelihood("x", "y", draws=-1), "draws is a whole number"),
-        (lambda m: m.evaluate("x", limit=-1), "limit is a whole number"),
+        (lambda m: m.generate("x", cache=spa.CachePolicy()), "pass the class, cache=CachePolicy"),
+        (lambda m: m.loglikelihood("x", "y", draws=-1), "draws must be a whole number"),
+        (lambda m: m.evaluate("x", limit=-1), "limit must be a whole number"),
         (lambda m: m.compare(["x"], caches=[spa.CachePolicy]), "spa.register"),
-        (lambda m: spa.Model(threads=-1), "threads is a whole number from 0 on, not -1"),
-        (lambda m: spa.Model(threads="2"), "threads is a whole number from 0 on, not '2'"),
+        (lambda m: spa.Model(threads=-1), "threads must be a whole number of at least 0, not -1"),
+        (lambda m: spa.Model(threads="2"), "threads must be a whole number of at least 0, not '2'"),
         (lambda m: m.generate("x", gen_length=100000), "context"),
-        (lambda m: m.generate(["x"], batch=0), "at least one"),
-        (lambda m: m.generate("x", stop=""), "a stop string is empty"),
+        (lambda m: m.generate(["x"], batch=0), "at least 1"),
+        (lambda m: m.generate("x", stop=""), "a stop string must not be empty"),
         (lambda m: m.logits([]), "empty"),
         (lambda m: m.logits([10**6]), "outside the vocabulary"),
         (lambda m: m.detokenize([10**6]), "outside the vocabulary"),

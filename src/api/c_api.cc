@@ -56,7 +56,7 @@ spa_rows View(const RowSet& rows) {
   return {span.data(), span.size()};
 }
 
-// Rows as a callback gave them, checked: they must be rows that are there.
+// Checks the rows that a callback returned.
 RowSet Checked(const spa_rows& rows, const RowSet& among) {
   Require(rows.count == 0 || rows.rows != nullptr, "a cache returned no rows where it named some");
   RowSet set(std::vector<uint32_t>(rows.rows, rows.rows + rows.count));
@@ -64,7 +64,7 @@ RowSet Checked(const spa_rows& rows, const RowSet& among) {
   return set;
 }
 
-// A cache whose callbacks were written elsewhere.
+// A cache that calls the user's callbacks.
 class ForeignPolicy : public CachePolicy {
  public:
   explicit ForeignPolicy(const spa_policy& policy)

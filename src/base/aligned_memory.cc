@@ -18,7 +18,7 @@ void* AllocateAligned(size_t bytes) {
   const bool large = bytes >= kHugePage;
   void* memory = nullptr;
   if (posix_memalign(&memory, large ? kHugePage : kCacheLine, bytes) != 0) throw std::bad_alloc();
-  // Without huge pages, small ones will do.
+  // Best effort: small pages work too.
   if (large) ::madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return memory;
 }

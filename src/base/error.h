@@ -1,7 +1,7 @@
 // Errors. spa::Error is thrown where files, options or requests are read; its message says what was
-// found, what was expected and what to do. SPA_CHECK guards programmer mistakes and is never
-// reachable from user input; a failed one throws InternalError, so that a server can end the
-// request and live.
+// found, what was expected and what to do. SPA_CHECK guards against our own bugs and is never
+// reachable from user input; a failed one throws InternalError, so a server can fail the request
+// and go on.
 #pragma once
 
 #include <fmt/format.h>

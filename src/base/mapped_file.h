@@ -24,8 +24,8 @@ class MappedFile {
   // goes to the file. For data that has been repacked.
   void Release(std::span<const std::byte> range) const;
 
-  // Somebody wrote to the file since it was mapped, so the bytes may be others now. A file that was
-  // renamed, deleted or replaced by another of its name has not changed: the map holds on to it.
+  // Whether the file was written to since it was mapped, so its bytes may differ. Renaming,
+  // deleting or replacing the file does not count: the map keeps the old one.
   bool Changed() const;
 
  private:

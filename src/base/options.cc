@@ -154,7 +154,7 @@ const OptionInfo* FindOption(std::span<const OptionInfo> table, std::string_view
 
 std::string DidYouMean(std::string_view name, std::span<const std::string> names) {
   const std::string* best = nullptr;
-  size_t least = 3;  // anything farther is another word
+  size_t least = 3;  // farther apart: a different word
   for (const std::string& candidate : names) {
     const size_t distance = Distance(name, candidate);
     if (distance < least && distance < candidate.size()) {

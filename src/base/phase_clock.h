@@ -1,5 +1,5 @@
-// Where the time of a step goes. The transformer and the decoder mark the phase they are in; the
-// clock charges the time since the last mark to the phase that just ended.
+// Time per phase of a step. The transformer and the decoder mark the phase they are in; the clock
+// charges the time since the last mark to the phase that just ended.
 #pragma once
 
 #include <array>

@@ -21,7 +21,7 @@ void Pause() {
 #endif
 }
 
-// A step issues jobs a few microseconds apart: spin that long before sleeping in the kernel.
+// A step issues jobs a few microseconds apart, so spin that long before sleeping.
 constexpr int kSpins = 4000;
 
 constexpr uint64_t kTaskMask = 0xffffffff;

@@ -20,7 +20,7 @@ std::vector<size_t> CommitBest(std::span<const Candidate> candidates, size_t cou
 std::vector<size_t> CommitDrawn(std::span<const Candidate> candidates, size_t count,
                                 double temperature, const RandomStream& random);
 
-// Each by itself with the given probability (Dream's origin).
+// Each candidate independently with the given probability (Dream's origin).
 std::vector<size_t> CommitEach(std::span<const Candidate> candidates, double probability,
                                const RandomStream& random);
 
@@ -52,12 +52,12 @@ std::vector<size_t> CommitHierarchical(std::span<const Candidate> candidates,
 std::vector<size_t> CommitKlass(std::span<const Candidate> candidates, double threshold,
                                 double divergence, size_t quota);
 
-// A threshold that falls while the block fills: t (1 - loosen (1 - r)), where r is the share of
-// masks among the rows that are computed, the block and the `suffix` behind it (Streaming-dLLM).
+// A threshold that falls as the block fills: t (1 - loosen (1 - r)), where r is the share of masks
+// among the rows that are computed, the block and the `suffix` behind it (Streaming-dLLM).
 double LoosenedThreshold(double threshold, double loosen, size_t open, size_t block, size_t suffix);
 
-// Whether the best tokens stand clear: by how much on average their logits exceed the second best,
-// against 7.5, 5 and 2.5 in the first, second and last third of the planned steps (Prophet).
+// Whether the best logits exceed the second best by 7.5, 5 or 2.5 on average, in the first, second
+// or last third of the planned steps (Prophet).
 bool ProphetExits(std::span<const Candidate> candidates, double progress);
 
 }  // namespace spa

@@ -24,7 +24,7 @@ constexpr uint64_t kWindowDraw = uint64_t{1} << 33;
 // DAEDAL's constants.
 constexpr size_t kProbedPositions = 32;  // at the canvas's end
 constexpr double kEndSureAtStart = 0.5;  // less: the canvas grows before a block begins
-constexpr double kEndSureInBlock = 0.9;  // less: a position that nothing fits becomes several
+constexpr double kEndSureInBlock = 0.9;  // less: a position that no token fits becomes several
 constexpr double kNothingFits = 0.1;
 constexpr size_t kInsertedMasks = 7;
 
@@ -53,7 +53,7 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
   suffix_length_ = suffix.size();
   const size_t most = std::max(canvas_end_, prompt_length_ + MaxCanvas(options_));
   if (most > canvas_end_ && suffix_length_ > 0) {
-    throw Error("a canvas that text follows cannot grow: leave out --grow-to");
+    throw Error("a canvas with text after it cannot grow: leave out --grow-to");
   }
   given.ids.resize(most - prompt_length_,
                    options_.noise ? vocabulary_.fill_id : vocabulary_.mask_id);
@@ -92,7 +92,7 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
                                                   : (options_.steps + num_blocks - 1) / num_blocks;
   if (options_.schedule == Schedule::kTimeGrid) grid_ = TimeGrid(steps_per_block_, options_.eps);
   const size_t begin = options_.blocks_from_start ? prompt_length_ / block * block : prompt_length_;
-  // A prompt of whole blocks: its last row gives the first token.
+  // If the prompt is whole blocks, its last row gives the first token.
   if (options_.seed_blocks && begin == prompt_length_) {
     StartBlock({begin - std::min(begin, block), begin});
     seeding_ = true;
@@ -137,7 +137,7 @@ BlockRange Decoder::SlidingPart() const {
 
 BlockRange Decoder::CachedBlock(BlockRange part) const {
   if (options_.slide == Slide::kOff) return block_;
-  // What was settled in the last step lies within.
+  // Includes what was settled in the last step.
   const size_t before = std::max(slid_, kRowsBeforeSlidingBlock);
   return {std::max(block_.begin, part.begin - std::min(part.begin, before)), part.end};
 }
@@ -162,7 +162,7 @@ RowSet Decoder::VisibleRows(BlockRange part) const {
     // A row that has been settled is never hidden again.
     if (!masked_[pos] || InWindow(pos, pos - end)) rows.push_back(static_cast<uint32_t>(pos));
   }
-  // The canvas's last row tells where the answer must have ended by.
+  // The canvas's last row marks where the answer must end.
   const bool tail = window_end < canvas_end_ && options_.window_scale == 0.0;
   for (size_t pos = tail ? canvas_end_ - 1 : canvas_end_; pos < SequenceEnd(); ++pos) {
     rows.push_back(static_cast<uint32_t>(pos));
@@ -233,7 +233,7 @@ void Decoder::Advance() {
       }
       continue;
     }
-    // Dream's schedule has steps that settle nothing: their forward pass would change nothing.
+    // Dream's schedule has steps that settle nothing, so their forward pass is skipped.
     const bool each = options_.order == Order::kRandom && options_.schedule == Schedule::kTimeGrid;
     if (RuleDecides() || each || options_.grow_to > 0 || QuotaOfStep() > 0) return;
     ++step_;
@@ -246,7 +246,7 @@ bool Decoder::KnownAhead() const {
          !RuleDecides();
 }
 
-// Random scores do not depend on the logits: only the positions to be settled need theirs.
+// Random scores do not depend on logits, so only the positions to be settled need any.
 void Decoder::KeepNextPositions() {
   std::vector<Candidate> draws(positions_.size());
   for (size_t i = 0; i < draws.size(); ++i) {
@@ -338,7 +338,7 @@ size_t Decoder::IndexOf(uint32_t row) const {
 
 void Decoder::Offer(uint32_t row, std::span<float> logits) {
   const uint32_t position = input_.PositionOf(input_.PlaceOf(row));
-  // The candidate of a position in one of the lists.
+  // The position's candidate in one of the lists, or null.
   const auto find = [position](const auto& positions, auto& candidates) {
     const auto place = std::ranges::lower_bound(positions, position);
     return place != positions.end() && *place == position
@@ -396,15 +396,15 @@ double Decoder::CurrentThreshold() const {
 }
 
 std::vector<size_t> Decoder::Choose() const {
-  // In the first step there may be candidates behind the block.
+  // The first step may have candidates after the block.
   const auto of_part = static_cast<size_t>(
       std::ranges::lower_bound(positions_, static_cast<uint32_t>(input_.part_end)) -
       positions_.begin());
   const auto candidates = std::span(candidates_).first(ReadsAll() ? of_part : candidates_.size());
-  // Position draws use their own stream: no position has this number.
+  // Draws of positions have their own stream: no position has this number.
   const RandomStream random(options_.seed, forwards_, UINT64_MAX);
   if (seeding_) return {0};
-  // Its authors count from one.
+  // Prophet's authors count from one.
   const double progress = static_cast<double>(step_ + 1) / static_cast<double>(steps_per_block_);
   if (options_.prophet && ProphetExits(candidates, progress)) {
     std::vector<size_t> all(candidates.size());
@@ -508,7 +508,7 @@ std::vector<uint32_t> Decoder::Revise() {
       const double now = checked_candidates_[i] ? checked_candidates_[i]->probability : last;
       gain.push_back(now - std::exchange(last, now));
     }
-    const bool full = settles.size() == candidates_.size();  // nothing of it opens again
+    const bool full = settles.size() == candidates_.size();  // then nothing opens again
     if (!full) opens = SaberOpens(gain, options_.saber, settles.size());
   }
   std::vector<uint32_t> changed;
@@ -532,7 +532,7 @@ double Decoder::EndConfidence() const {
 }
 
 void Decoder::GrowCanvas() {
-  // At first in large steps, to find about the right length; then by blocks.
+  // Before the first block in large steps, to find roughly the right length; later by blocks.
   const size_t length = canvas_end_ - prompt_length_;
   const size_t more = block_.begin == prompt_length_ ? length : options_.block_length;
   canvas_end_ = std::min(canvas_end_ + more, prompt_length_ + options_.grow_to);
@@ -562,7 +562,7 @@ void Decoder::InsertMasks() {
   renewed_ = RowSet::Range(positions_[*least] + 1, canvas_end_);
 }
 
-// The second draw of a position's stream; the first is its token.
+// The second draw of a position's stream; the first one is for its token.
 TokenId Decoder::Noise(size_t position) const {
   const double draw = RandomStream(options_.seed, forwards_, position).Uniform(1);
   return static_cast<TokenId>(draw * static_cast<double>(vocabulary_.num_tokens));
@@ -590,7 +590,7 @@ void Decoder::CommitNoise() {
     if (!done) {
       token = std::ranges::binary_search(accepted, i) ? candidates_[i].token : Noise(pos);
     }
-    // All of a finished block: its rows are computed once more, as text.
+    // Every row of a finished block is computed once more, as text.
     if (done || token != ids_[pos]) changed.push_back(pos);
     ids_[pos] = token;
     masked_[pos] = done ? 0 : 1;
@@ -651,7 +651,7 @@ void Decoder::Commit() {
   changed_ = RowSet(std::move(changed));
   moved_from_ = ids_.size();
   if (options_.grow) {
-    // From the right, so that positions still to be looked at stay where they are.
+    // From the right, so that positions still to be handled do not move.
     const std::vector<uint32_t> written(changed_.begin(), changed_.end());
     for (size_t i = written.size(); i > 0; --i) EditGap(written[i - 1]);
     if (moved_from_ < SequenceEnd())
@@ -662,7 +662,7 @@ void Decoder::Commit() {
   ++block_forwards_;
   ++step_;
   if (options_.slide != Slide::kOff) {
-    // Caches that renew everything once per block do so whenever another block's worth is settled.
+    // Caches that refresh once per block do so each time another block's length is settled.
     slid_ = SlidingPart().begin - begin;
     settled_since_block_start_ += changed_.size();
     if (settled_since_block_start_ >= options_.block_length) {

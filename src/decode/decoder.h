@@ -23,20 +23,20 @@ struct BlockRange {
   bool operator==(const BlockRange&) const = default;
 };
 
-// What is given of a canvas with gaps; empty: all of it is open.
+// The given tokens of a canvas with gaps; empty: all of it is open.
 struct GivenCanvas {
-  std::vector<TokenId> ids;      // gen_length of them, the mask where it is open
-  std::vector<uint32_t> spaced;  // places in it whose token must begin with a space
+  std::vector<TokenId> ids;      // [gen_length], the mask id where it is open
+  std::vector<uint32_t> spaced;  // indices whose token must begin with a space
 };
 
-// The position after the canvas: blocks that are counted from the start are whole.
+// The position after the canvas. Blocks counted from the start are whole, so it is rounded up.
 size_t CanvasEnd(size_t prompt_length, const DecodeOptions& options);
 
 class Decoder {
  public:
   // The prompt has at least one token; options have been validated. A position is predicted by the
   // row `shift` places before it. `suffix` follows the canvas and never changes. Throws Error if
-  // the options cannot be had with these.
+  // the options do not allow that.
   Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
           const DecodeVocabulary& vocabulary, size_t shift, std::vector<TokenId> suffix = {},
           GivenCanvas given = {});
@@ -44,7 +44,7 @@ class Decoder {
   bool done() const { return done_; }
   const StepInput& input() const { return input_; }  // of the step that began last
 
-  // Prepares a forward pass. The result stays valid until Commit. `watch`: logits are also read of
+  // Prepares a forward pass. The result stays valid until Commit. `watch`: also reads the logits of
   // other open positions whose row is computed.
   const StepInput& Begin(bool watch = false);
   // Logits of a wanted or checked row. Different rows may be offered from different threads.
@@ -60,11 +60,11 @@ class Decoder {
     return ids().subspan(prompt_length_, canvas_end_ - prompt_length_);
   }
   std::span<const uint8_t> masked() const { return masked_; }
-  // What was open at first, as it is now: the whole canvas, or the gaps of a text.
+  // What was open at first, where it is now: the whole canvas, or the gaps of a text.
   std::span<const BlockRange> gaps() const { return gaps_; }
-  bool infills() const { return infills_; }  // something of the canvas, or behind it, is given
-  // The first position whose token the last step moved, because a gap has another length; or
-  // ids().size().
+  bool infills() const { return infills_; }  // part of the canvas is given
+  // The first position whose token the last step moved, because a gap changed its length;
+  // ids().size() if none.
   size_t moved_from() const { return moved_from_; }
   // Positions whose token the last step changed.
   const RowSet& changed() const { return changed_; }
@@ -97,10 +97,10 @@ class Decoder {
   // Moves to the next block with masks, skipping steps that settle nothing; sets done_.
   void Advance();
   void StartBlock(BlockRange block);
-  // What is being decoded: the block, the first part of it that has masks, or where it has slid.
+  // What is being decoded: the block, its first part with masks, or the place it has slid to.
   BlockRange Part() const;
   BlockRange SlidingPart() const;
-  // The block as caches are told it.
+  // The block as caches see it.
   BlockRange CachedBlock(BlockRange part) const;
   RowSet VisibleRows(BlockRange part) const;
   bool InWindow(size_t position, size_t distance) const;  // DPad's draw
@@ -114,8 +114,8 @@ class Decoder {
   void KeepNextPositions();
   double CurrentThreshold() const;
   std::vector<size_t> Choose() const;
-  // Whether this step reads all of the canvas, to keep what is sure; it is settled once everything
-  // before it is.
+  // Whether this step reads the whole canvas. Tokens that are sure in it are remembered, and
+  // settled once everything before them is.
   bool ReadsAll() const { return options_.first_threshold && forwards_ == 0; }
   void KeepSure();
   void SettleSure(std::vector<uint32_t>& changed);
@@ -123,19 +123,19 @@ class Decoder {
   TokenId Noise(size_t position) const;
   double NoiseTemperature() const;
   void CommitNoise();
-  void Forget(uint32_t position);  // what rules remember of it
-  // Of a rule that revokes: settles, opens again; returns the positions it changed.
+  void Forget(uint32_t position);  // what the rule remembers of it
+  // For rules that revoke: settles and reopens; returns the changed positions.
   std::vector<uint32_t> Revise();
   void Settle(size_t index);  // of the candidates
   void Open(uint32_t position);
-  // DAEDAL: how sure the end of the canvas is to lie behind the answer.
+  // DAEDAL: how sure the model is that the answer ends before the canvas does.
   double EndConfidence() const;
   void GrowCanvas();
-  void InsertMasks();  // behind the least sure position of the block
+  void InsertMasks();  // after the least sure position of the block
   void Finish();       // fills what is still open
   bool IsStop(TokenId id) const;
   size_t SequenceEnd() const { return canvas_end_ + suffix_length_; }
-  // Length edits, in gap_edits.cc: what was just written at `position` may expand or delete it.
+  // Length edits (gap_edits.cc): the token just written at `position` may expand or delete it.
   bool MayExpand() const;
   void EditGap(uint32_t position);
   void Insert(size_t position, size_t gap);
@@ -154,7 +154,7 @@ class Decoder {
   std::vector<float> grid_;     // kTimeGrid
   std::vector<size_t> counts_;  // kLinear, of the block
   BlockRange block_;
-  size_t slid_ = 0;                       // by how much a sliding block moved in the last step
+  size_t slid_ = 0;                       // how far a sliding block moved in the last step
   size_t settled_since_block_start_ = 0;  // of a sliding block
   bool seeding_ = false;                  // this pass gives the next block's first token
   size_t step_ = 0;                       // planned step of the block
@@ -166,11 +166,11 @@ class Decoder {
   bool done_ = false;
   size_t settled_at_end_ = 0;
   size_t last_settled_ = 0;      // in the last step: WINO
-  double end_confidence_ = 0.0;  // when it was last looked at: DAEDAL
+  double end_confidence_ = 0.0;  // when it was last probed: DAEDAL
   std::vector<BlockRange> gaps_;
   bool infills_ = false;
   RowSet spaced_;           // positions whose token must begin with a space
-  size_t most_length_ = 0;  // that SequenceEnd() may reach
+  size_t most_length_ = 0;  // limit of SequenceEnd()
   size_t expansions_ = 0;   // left
   size_t moved_from_ = 0;
   StepInput input_;
@@ -179,17 +179,17 @@ class Decoder {
   std::vector<TokenId> likeliest_, likeliest_before_;  // of noise, at the wanted positions
   size_t stable_ = 0;                                  // steps that found the same ones
   std::vector<uint32_t> checked_;  // settled positions that may be edited or opened again
-  // What their own rows say; with WINO, how probable their token is unseen. Nothing if the cache
-  // did not compute the row.
+  // Their own rows' candidates; with WINO, the probability of their token when hidden. Empty if the
+  // cache did not compute the row.
   std::vector<std::optional<Candidate>> checked_candidates_;
-  std::vector<uint32_t> watched_;  // open positions outside of what is being decoded
+  std::vector<uint32_t> watched_;  // open positions outside the part
   std::vector<std::optional<Candidate>> watched_candidates_;
   std::vector<uint32_t> probed_;  // positions at the end of a canvas that may grow
   std::vector<Candidate> probed_candidates_;
-  std::vector<std::optional<TokenId>> sure_;  // of each position, in the first step
+  std::vector<std::optional<TokenId>> sure_;  // per position: sure in the first step
   RowSet renewed_;                            // rows that were moved
   RowSet changed_;
-  std::vector<PositionMemory> memory_;  // of each position, if the rule remembers anything
+  std::vector<PositionMemory> memory_;  // per position, if the rule remembers anything
 };
 
 }  // namespace spa

@@ -1,6 +1,6 @@
 // Gaps that change their length while they are filled (DreamOn): a token that becomes two masks,
-// and one that removes itself and the masks behind it. Rows move, so what was computed of them is
-// void.
+// and one that removes itself and the masks behind it. Rows then move, so what was computed of them
+// is invalid.
 #include <algorithm>
 
 #include "base/error.h"

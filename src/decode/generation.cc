@@ -46,7 +46,7 @@ GenerationStats Generation::Stats() const {
         stats.generated_tokens += decoder_.masked()[pos] == 0 ? 1 : 0;
       }
     }
-    stats.ended = decoder_.done();  // there is nothing more to fill
+    stats.ended = decoder_.done();  // nothing is left to fill
   }
   stats.steps = decoder_.steps();
   stats.rows_computed = rows_computed();
@@ -78,7 +78,7 @@ uint64_t Generation::rows_total() const {
 }
 
 void Generation::AppendSteps(std::vector<SequenceStep>& batch) {
-  // Neither shadow rows nor guidance nor noise leave room for positions that are not decoded.
+  // Shadow rows, guidance and noise do not support reading other positions.
   const DecodeOptions& options = decoder_.options();
   const bool watch =
       states_[0]->keeps().confidence && states_.size() == 1 && !options.wino && !options.noise;
@@ -136,7 +136,7 @@ void Generation::Finish(ThreadPool& pool) {
   }
   for (const auto& state : states_) {
     state->policy().EndStep(positions, confidence);
-    // Rows behind a gap that has another length now are others.
+    // If a gap changed its length, the rows after it have moved.
     const size_t size = decoder_.ids().size();
     if (decoder_.moved_from() < size) state->Forget(RowSet::Range(decoder_.moved_from(), size));
   }

@@ -17,14 +17,14 @@ namespace spa {
 
 // What a generation did and how long it took.
 struct GenerationStats {
-  std::string cache;  // exactly, as PreparedCache describes it
+  std::string cache;  // PreparedCache::description
   size_t prompt_tokens = 0;
-  size_t reused_tokens = 0;  // of the prompt: what is kept of them was computed for another request
+  size_t reused_tokens = 0;  // of the prompt: adopted from another request
   size_t canvas_tokens = 0;
   size_t generated_tokens = 0;  // of the answer, without its end token
   bool ended = false;           // by an end token, not by the canvas
   size_t steps = 0;
-  size_t settled_tokens = 0;  // positions of the canvas that got a token, behind its end too
+  size_t settled_tokens = 0;  // positions of the canvas with a token, also after the end token
   uint64_t rows_computed = 0, rows_total = 0;
   double later_rows = 0.0;  // rows through all layers, computed after the first step
   size_t cache_bytes = 0;
@@ -60,7 +60,7 @@ class Generation {
   // The sequence's state; [1] is the unconditional one of guidance.
   SequenceState& state(size_t index = 0) { return *states_[index]; }
   size_t num_states() const { return states_.size(); }
-  // Of a generation that will not go on.
+  // For a generation that will not run again.
   std::unique_ptr<SequenceState> TakeState() { return std::move(states_[0]); }
   size_t cache_bytes() const;
   uint64_t rows_computed() const;
@@ -78,8 +78,8 @@ class Generation {
   size_t num_layers_;
   std::vector<std::unique_ptr<SequenceState>> states_;
   std::vector<TokenId> unconditional_ids_;  // the prompt masked, for guidance
-  Mat<float> guided_[2];                    // [wanted, vocab], kept until both passes are known
-  Mat<float> expected_;  // [block, model_dim], of models that are conditioned on it (StepInput)
+  Mat<float> guided_[2];                    // [wanted, vocab], until both passes are done
+  Mat<float> expected_;                     // [block, model_dim], for self-conditioning (StepInput)
 };
 
 // One forward pass for each; all must be unfinished.

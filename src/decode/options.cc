@@ -29,7 +29,7 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
   const bool slides = o.slide != Slide::kOff;
   const bool whole_blocks = o.schedule == Schedule::kEvenSplit || o.schedule == Schedule::kTimeGrid;
   if (slides && (o.block_attention || o.sub_block_length > 0 || o.seed_blocks)) {
-    throw Error("a block cannot slide in a model that was trained with fixed ones");
+    throw Error("a model trained with fixed blocks cannot use a sliding block");
   }
   if (!slides && whole_blocks && o.gen_length % o.block_length != 0) {
     throw Error("the generation length {} is not a multiple of the block length {}", o.gen_length,
@@ -54,10 +54,10 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
   if (o.first_threshold) {
     finite(*o.first_threshold, 0.0, 1.0, "the first threshold");
     if (o.block_attention || o.noise) {
-      throw Error("the first threshold is for models that see the whole canvas");
+      throw Error("the first threshold needs a model that sees the whole canvas");
     }
     if (Revokes(o) || o.grow_to > 0) {
-      throw Error("the first threshold goes with neither wino nor saber nor grow-to");
+      throw Error("the first threshold cannot be combined with wino, saber or grow-to");
     }
   }
   if (o.factor) finite(*o.factor, 1e-6, 1e6, "factor");
@@ -65,7 +65,7 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
   if (o.edit_threshold) finite(*o.edit_threshold, 0.0, 1.0, "the edit threshold");
   finite(o.window_scale, 0.0, 100.0, "the window's scale");
   finite(o.window_sigma, 0.0, 100.0, "the window's sigma");
-  if (o.window_scale > 0.0 && !o.window) throw Error("a thinned window needs its length");
+  if (o.window_scale > 0.0 && !o.window) throw Error("a window scale needs a window");
   if (o.hierarchical) finite(*o.hierarchical, 0.0, 1.0, "hierarchical");
   if (o.klass) finite(*o.klass, 0.0, 1e6, "klass");
   finite(o.loosen, 0.0, 1.0, "loosen");
@@ -77,12 +77,13 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
   const int others = (o.factor ? 1 : 0) + (o.entropy_bound ? 1 : 0) + (o.saber > 0 ? 1 : 0);
   if (with_threshold + others + (o.threshold && with_threshold == 0 ? 1 : 0) > 1) {
     throw Error(
-        "give one rule: threshold, factor, entropy bound, hierarchical, klass, wino or saber "
-        "(hierarchical, klass and wino with a threshold of their own)");
+        "give only one rule: threshold, factor, entropy bound, hierarchical, klass, wino or saber "
+        "(hierarchical, klass and wino may have a threshold, too)");
   }
   if (Revokes(o) && (slides || o.block_attention || o.edit_threshold || o.cfg_scale > 0.0)) {
     throw Error(
-        "wino and saber go with fixed blocks, and neither with block attention, edits or guidance");
+        "wino and saber cannot be combined with a sliding block, block attention, edits or "
+        "guidance");
   }
   if (o.grow_to > 0) {
     if (o.grow_to < o.gen_length) {
@@ -90,8 +91,8 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
     }
     if (o.window || o.block_attention || slides || Revokes(o) || o.cfg_scale > 0.0) {
       throw Error(
-          "a canvas that grows goes neither with a window, which makes it unnecessary, nor with "
-          "block attention, a sliding block, wino, saber or guidance");
+          "a canvas that grows cannot be combined with block attention, a sliding block, wino, "
+          "saber, guidance, or a window, which makes it unnecessary");
     }
   }
   if (o.loosen > 0.0 && !o.threshold && with_threshold == 0)
@@ -99,18 +100,18 @@ void ValidateDecodeOptions(const DecodeOptions& o) {
   finite(o.first_temperature, 0.0, 100.0, "the first temperature");
   finite(o.stable_entropy, 0.0, 1e6, "the stable entropy");
   if (o.noise) {
-    if (!o.entropy_bound) throw Error("this model is decoded with an entropy bound");
+    if (!o.entropy_bound) throw Error("this model needs an entropy bound");
     if (!o.block_attention || o.blocks_from_start || o.sub_block_length > 0 || o.seed_blocks) {
-      throw Error("this model is decoded block by block, behind the prompt");
+      throw Error("this model decodes whole blocks, the first right after the prompt");
     }
-    if (o.cfg_scale > 0.0) throw Error("this model has no guidance");
+    if (o.cfg_scale > 0.0) throw Error("this model does not support guidance");
     if (o.temperature <= 0.0)
-      throw Error("this model draws its tokens: the temperature is above 0");
-    if (o.steps_per_block == 0) throw Error("give this model its steps per block");
+      throw Error("this model samples its tokens: give a temperature above 0");
+    if (o.steps_per_block == 0) throw Error("this model needs its steps per block");
   }
   if (o.edit_threshold && !o.threshold) throw Error("edits of settled tokens need a threshold");
   if (o.edit_threshold && o.cfg_scale > 0.0) {
-    throw Error("edits of settled tokens do not go with guidance");
+    throw Error("edits of settled tokens cannot be combined with guidance");
   }
 }
 

@@ -22,7 +22,7 @@ enum class Schedule {
   kNone,            // Fast-dLLM v2: the threshold decides, at least one
 };
 
-// When an answer is over before its canvas is full.
+// When to stop before the canvas is full.
 enum class Stop {
   kAnswer,  // as soon as an end token is settled with everything before it
   kBlock,   // after the block that holds one
@@ -44,10 +44,10 @@ enum class Draw {
   kFiltered,  // Dream: temperature, then top_p, then top_k; the score uses what is left
 };
 
-// Where the block goes.
+// How the block moves.
 enum class Slide {
-  kOff,     // on to the next one when it is full
-  kGreedy,  // from the first open position, so far that a block's length of positions is open
+  kOff,     // to the next block when it is full
+  kGreedy,  // starts at the first open position, holds block_length open ones
   kConst,   // likewise, but never longer than a block
 };
 
@@ -88,20 +88,20 @@ struct DecodeOptions {
   double cfg_scale = 0.0;               // classifier-free guidance; doubles the work
   std::optional<double> threshold;      // parallel decoding: settle all at least this probable
   std::optional<double> factor;         // parallel decoding: Fast-dLLM's factor rule
-  std::optional<double> entropy_bound;  // settle while entropies without the largest add up to this
-  std::optional<double> hierarchical;   // settle the surest of every run of masks from this on
-  std::optional<double> klass;          // settle what is sure and has moved less than this
+  std::optional<double> entropy_bound;  // settle while the others' entropies sum to this
+  std::optional<double> hierarchical;   // settle the surest of every run of masks above this
+  std::optional<double> klass;          // settle what is sure and moved less than this
   // The first step computes every row anyway: a token that is at least this probable in it,
   // anywhere in the canvas, is settled without another look as soon as everything before it is. No
   // end token.
   std::optional<double> first_threshold;
-  double loosen = 0.0;  // how far the threshold falls while the block fills
-  double credit = 0.0;  // CreditDecoding: weight of having been the best before
+  double loosen = 0.0;  // how far the threshold falls as the block fills
+  double credit = 0.0;  // CreditDecoding: weight of earlier wins
   double credit_decay = 0.8;
   double credit_power = 0.2;
-  std::optional<double> wino;  // open a settled token again when it is less probable unseen
-  size_t saber = 0;            // settle at least this many, open again what lost confidence; 0: off
-  bool prophet = false;        // settle the rest of the block once its best tokens stand clear
+  std::optional<double> wino;  // reopen a token less probable than this when hidden
+  size_t saber = 0;            // settle at least this many, reopen what lost confidence; 0: off
+  bool prophet = false;        // settle the rest of the block once its best tokens are far ahead
   std::optional<double> edit_threshold;  // rewrite settled tokens of the block (LLaDA2.1)
   size_t max_post_steps = 16;            // passes over a full block that may still edit it
   // Infilling with a model that changes a gap's length (DreamOn): how many tokens longer than given
@@ -121,17 +121,17 @@ struct DecodeOptions {
   uint64_t seed = 0;
 };
 
-// What the decoder must know about the model's vocabulary.
+// What the decoder needs to know about the vocabulary.
 struct DecodeVocabulary {
   TokenId mask_id = 0;
-  TokenId fill_id = 0;              // stands for everything after the end
+  TokenId fill_id = 0;              // fills the canvas after the end
   std::vector<TokenId> stop_ids;    // end of text, end of turn
-  size_t num_tokens = 0;            // ids from here on are padding rows and never chosen
-  std::vector<TokenId> never = {};  // nor are these
+  size_t num_tokens = 0;            // ids from here on are padding and never chosen
+  std::vector<TokenId> never = {};  // never chosen either
   // By id: whether a token's text begins with a space.
   std::shared_ptr<const std::vector<uint8_t>> spaced = {};
   TokenId expand_id = -1;  // DecodeOptions::grow: becomes two masks when it is written,
-  TokenId delete_id = -1;  // and this one is removed again, with the masks behind it
+  TokenId delete_id = -1;  // removed again, with the masks after it
 };
 
 // What decides how many positions a step settles.
@@ -150,10 +150,10 @@ Rule RuleOf(const DecodeOptions& options);
 bool Revokes(const DecodeOptions& options);
 // The longest the canvas can become.
 size_t MaxCanvas(const DecodeOptions& options);
-// How probable a token must be for the rule; as the authors have it unless given.
+// The threshold of the rule: as given, or else its authors' value.
 double ThresholdOf(const DecodeOptions& options);
 
-// Throws Error saying which combination is not possible and what is.
+// Throws Error saying what cannot be combined.
 void ValidateDecodeOptions(const DecodeOptions& options);
 
 }  // namespace spa

@@ -24,7 +24,8 @@ struct PositionMemory {
 void AddCredit(const DecodeOptions& options, std::span<float> logits, PositionMemory& memory);
 
 // KLASS (arXiv 2511.05664): the larger of this step's and the last step's divergence, each from the
-// step before it. The first of a position is that from nothing: about 27.6 less the entropy.
+// step before it. A position's first divergence is from an empty distribution: about 27.6 minus the
+// entropy.
 double Divergence(std::span<const float> logits, PositionMemory& memory);
 
 }  // namespace spa

@@ -11,8 +11,8 @@ namespace spa {
 
 // All functions return indices, ascending; ties go to the lower one.
 
-// WINO (arXiv 2507.18578). Settled are the candidates more probable than `threshold`, at most 70%
-// of them but never fewer than 5 nor more than 20; the best if there is none.
+// WINO (arXiv 2507.18578). Settles the candidates more probable than `threshold`, at most 70% of
+// all (a limit of at least 5 and at most 20); the best one if there are none.
 std::vector<size_t> WinoSettles(std::span<const Candidate> candidates, double threshold);
 
 // unseen: for each settled position, how probable its token is when it is hidden. Those below
@@ -21,8 +21,8 @@ std::vector<size_t> WinoSettles(std::span<const Candidate> candidates, double th
 constexpr size_t kWinoFirstLast = 30;
 std::vector<size_t> WinoOpens(std::span<const double> unseen, double least, size_t last);
 
-// Saber (arXiv 2510.18165). Settled are the candidates more probable than `mean`, the mean
-// confidence of what was settled before; at least `count`.
+// Saber (arXiv 2510.18165). Settles the candidates more probable than `mean`, the mean confidence
+// of what was settled before, and at least `count`.
 std::vector<size_t> SaberSettles(std::span<const Candidate> candidates, double mean, size_t count);
 
 // gain: for each settled position, how much surer the model became of it in this step. The least

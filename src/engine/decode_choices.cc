@@ -54,7 +54,7 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
     options.edit_threshold.reset();
     options.window.reset();
   }
-  // A first threshold of the model's own belongs to its blocks and its rule.
+  // The model's own first threshold goes with its block length and rule.
   const auto given = [&](const char* name) { return has(name); };
   if (!has("first-threshold") &&
       std::ranges::any_of(
@@ -64,7 +64,7 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
           given)) {
     options.first_threshold.reset();
   }
-  // Another rule takes the place of the model's own.
+  // Another rule replaces the model's own.
   if ((has("factor") || has("entropy-bound") || has("saber")) && !has("threshold")) {
     options.threshold.reset();
     if (!has("edit-threshold")) options.edit_threshold.reset();
@@ -87,7 +87,7 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
                 options.gen_length);
   }
   if ((options.top_p != 1.0 || options.top_k != 0) && options.draw == Draw::kGumbel) {
-    throw Error("top-p and top-k belong to Dream's sampler; LLaDA has the temperature alone");
+    throw Error("top-p and top-k belong to Dream's sampler; LLaDA has only a temperature");
   }
   ValidateDecodeOptions(options);
   return options;

@@ -1,5 +1,5 @@
-// The decoding options a user gave, by flag, request field or keyword. The others follow from the
-// model and from those given.
+// The decoding options a user gave, by flag, request field or keyword. All others follow from the
+// model and from these.
 #pragma once
 
 #include <map>

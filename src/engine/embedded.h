@@ -7,10 +7,10 @@
 
 namespace spa {
 
-// A GGUF image; empty if the program was built without.
+// A GGUF image; empty if built without one.
 std::span<const std::byte> EmbeddedModel();
 
-// The page. As it is, it talks to the server that sent it; lab/report.h puts data into it.
+// The page. It talks to the server that sent it; lab/report.h embeds data in it.
 std::string_view EmbeddedPage();
 
 }  // namespace spa

@@ -137,7 +137,7 @@ PolicyContext Engine::policy_context() {
 }
 
 SharedCache Engine::PrepareCache(const CacheSpec& spec, const Preparation& how) {
-  // LLaDA-8B has 128 times as many and takes a minute or two.
+  // LLaDA-8B has 128 times as many, which takes a minute or two.
   constexpr size_t kQuickProxyWeights = 4 << 20;
   PolicyContext context = policy_context();
   if (how.quick) context.max_proxy_weights = kQuickProxyWeights;
@@ -172,16 +172,16 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
   }
   if (!given.empty() && options.block_attention) {
     throw Error(
-        "this model decodes block by block and does not see what follows a gap: infilling needs a "
+        "this model decodes block by block and cannot see what follows a gap: infilling needs a "
         "model with full attention");
   }
   if (given.empty() && options.grow) {
-    throw Error("only the gaps of a text grow: leave --grow out, or give a text with gaps");
+    throw Error("--grow is for a text with gaps: give one, or leave --grow out");
   }
   if (!given.empty() &&
       (options.window || options.slide != Slide::kOff || options.grow_to > 0 || Revokes(options))) {
     throw Error(
-        "a text with gaps goes neither with a window or a sliding block, nor with wino, saber or "
+        "a text with gaps cannot be combined with a window, a sliding block, wino, saber or "
         "--grow-to");
   }
   const PolicyFactory make =
@@ -192,7 +192,7 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
     CheckIds(given.canvas.ids);
     vocabulary.spaced = spaced_;
     if (!given.suffix.empty()) CheckIds(given.suffix);
-    // A gap is as long as it is given, unless the model may change that.
+    // A gap keeps its length, unless the model may change it.
     vocabulary.never = vocabulary.stop_ids;
     if (options.grow) {
       SPA_CHECK(config().expand_id && config().eos_id);
@@ -218,11 +218,11 @@ std::unique_ptr<Generation> Engine::Start(std::vector<TokenId> prompt, const Dec
   if (config().attention.kind == AttentionKind::kCausal &&
       (keeps.reuse != Reuse::kNothing || keeps.attention || keeps.inputs ||
        keeps.kv != keeps.needs_block_attention)) {
-    throw Error("the cache {} is not for this model: use block, which is exact, or none",
+    throw Error("the cache {} does not work with this model: use block, which is exact, or none",
                 cache.spec.name);
   }
   generation->times().cache = options.exact ? "none" : cache.description;
-  // What the largest sequence so far leaves behind is there for the next.
+  // Keep as much freed memory as the largest sequence so far needs, for the next one.
   const MemoryNeed need = NeedOf(*this, generation->decoder().prompt_length(), options, cache);
   KeepStateMemory(std::max(StateMemoryLimit(), need.state));
   if (warm_from != nullptr) AdoptPrefix(*warm_from, *generation);
@@ -248,8 +248,7 @@ void Engine::DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits
                          const DensePass& pass) {
   CheckIds(ids);
   if (ids.size() > config().context_length) {
-    throw Error("{} tokens are more than the model's context of {}", ids.size(),
-                config().context_length);
+    throw Error("{} tokens exceed the model's context of {}", ids.size(), config().context_length);
   }
   SequenceState state(config(), ids.size(), 0, kv_type_, std::make_unique<NonePolicy>());
   if (pass.attention) state.set_attention(*pass.attention);

@@ -33,10 +33,10 @@ struct EngineOptions {
 
 struct Prompt {
   std::vector<ChatMessage> messages;  // wrapped in the model's chat template
-  std::string text;                   // used as it is when there are no messages
+  std::string text;                   // used as is when there are no messages
 };
 
-// What is given of a text with gaps beside its beginning (infill.h makes it).
+// The given parts of a text with gaps, after its beginning (made by infill.h).
 struct Given {
   GivenCanvas canvas;           // from the first gap to the last; empty: all of it is open
   std::vector<TokenId> suffix;  // what follows
@@ -64,13 +64,13 @@ class Engine {
 
   void set_progress(Progress progress) { progress_ = std::move(progress); }
 
-  // The published way to decode this model.
+  // How the makers decode this model.
   DecodeOptions DefaultDecodeOptions() const;
-  // The cache it runs with unless told otherwise: exact for block diffusion, SPA-Cache for others.
+  // The default cache: the exact one for block diffusion, else SPA-Cache.
   std::string DefaultCache() const;
   const DecodeVocabulary& vocabulary() const { return vocabulary_; }
   std::vector<TokenId> Encode(const Prompt& prompt) const;
-  // Throws Error if there are none, or some outside the vocabulary.
+  // Throws Error if there are no ids or some are outside the vocabulary.
   void CheckIds(std::span<const TokenId> ids) const;
 
   // Prepares what a cache needs. Proxies may be computed here, once per model and rank.

@@ -37,7 +37,7 @@ std::vector<TemplatePart> ParseTemplate(std::string_view text) {
     const std::string_view inside = text.substr(open + kOpen.size(), close - open - kOpen.size());
     begin = close + kClose.size();
     const size_t length = GapLength(inside, text.substr(open, begin - open));
-    // Neighbours are one gap.
+    // Adjacent gaps are one.
     if (gap && !parts.empty() && parts.back().gap > 0) {
       parts.back().gap += length;
     } else {
@@ -54,7 +54,7 @@ Infill EncodeInfill(const Engine& engine, std::span<const TemplatePart> parts,
   const Tokenizer& tokenizer = engine.tokenizer();
   const ModelConfig& config = engine.config();
   const bool chat = !chat_prompt.empty();
-  // What people write in an answer stays text, as in chat messages.
+  // Special tokens typed in an answer stay text, as in chat messages.
   const auto encode = [&](const std::string& text) {
     return chat ? tokenizer.Encode(text) : tokenizer.EncodeWithSpecial(text);
   };
@@ -88,7 +88,7 @@ Infill EncodeInfill(const Engine& engine, std::span<const TemplatePart> parts,
     infill.prompt.insert(infill.prompt.begin(), *config.bos_id);
   }
   if (infill.prompt.empty()) {
-    throw Error("this model has no token that begins a text: give some text before the first gap");
+    throw Error("this model has no begin-of-text token: give some text before the first gap");
   }
   const std::optional<TokenId> end = chat ? tokenizer.end_of_turn() : config.eos_id;
   if (end || config.eos_id) infill.given.suffix.push_back(end ? *end : *config.eos_id);
@@ -108,12 +108,13 @@ DecodeOptions ResolveInfill(const Engine& engine, DecodeChoices choices, const G
   DecodeOptions options = choices.Resolve(engine);
   options.stop = Stop::kNever;
   if (grows) {
-    // As DreamOn decodes: a token per step, within a limit.
+    // As in DreamOn's own program: one token per step, up to a limit.
     constexpr size_t kMostTokens = 64;
     if (options.threshold || options.factor || options.entropy_bound || options.first_threshold ||
         options.block_length != length) {
       throw Error(
-          "this model changes the length of a gap and fills it token by token, in one block");
+          "this model changes the length of a gap, so it fills it in one block, one token per "
+          "step: leave out block length, thresholds, factor and entropy bound");
     }
     if (!options.grow) options.grow = kMostTokens - std::min(kMostTokens, length);
     options.schedule = Schedule::kNone;

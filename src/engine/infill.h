@@ -1,7 +1,7 @@
 // Infilling: a text with gaps, filled by a model that sees both sides of each.
 //
-// In a template {{mask:12}} is a gap of twelve tokens and {{mask}} one of kUsualGap. A gap is
-// filled exactly; a model trained for it (DreamOn) may make it longer or shorter.
+// In a template {{mask:12}} is a gap of twelve tokens and {{mask}} one of kUsualGap. A gap keeps
+// its length, unless the model is trained to change it (DreamOn).
 #pragma once
 
 #include <span>
@@ -19,7 +19,7 @@ constexpr size_t kMostGap = 65536;
 
 struct TemplatePart {
   std::string text;
-  size_t gap = 0;  // not 0: so many masks, and no text
+  size_t gap = 0;  // not 0: this many masks, and no text
 
   bool operator==(const TemplatePart&) const = default;
 };
@@ -27,7 +27,7 @@ struct TemplatePart {
 // Throws Error if there is no gap, or one that is not written as above.
 std::vector<TemplatePart> ParseTemplate(std::string_view text);
 
-// A template as ids, and its text before the first gap and behind the last, for output.
+// A template as ids, and its text before the first gap and after the last, for output.
 struct Infill {
   std::vector<TokenId> prompt;
   Given given;
@@ -35,8 +35,8 @@ struct Infill {
 };
 
 // The parts of a text, or of the answer to a chat prompt's ids. The model's end token follows the
-// last part, as in the models' own infilling programs. Throws Error if the first gap has nothing
-// before it and the model no token that begins a text.
+// last part, as in the models' own infilling programs. Throws Error if nothing precedes the first
+// gap and the model has no begin-of-text token.
 Infill EncodeInfill(const Engine& engine, std::span<const TemplatePart> parts,
                     std::vector<TokenId> chat_prompt = {});
 
@@ -44,8 +44,8 @@ Infill EncodeInfill(const Engine& engine, std::span<const TemplatePart> parts,
 // step otherwise. The canvas is one block unless a block length was given.
 DecodeOptions ResolveInfill(const Engine& engine, DecodeChoices choices, const Given& given);
 
-// The text from the first gap to the last in pieces, in order; gaps that are not finished have what
-// is settled of their beginning.
+// The text from the first gap to the last in pieces, in order; of an unfinished gap only the
+// settled beginning.
 struct FilledPiece {
   std::string text;
   bool filled = false;  // by the model

@@ -11,8 +11,8 @@ namespace {
 
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Words that training never showed. Its vocabulary was made from what the model was taught, so
-// those are cut into pieces. Names (a capital letter) may be any.
+// Words the model never saw in training. Its vocabulary was made from the training text, so unknown
+// words are split into pieces. Names (with a capital letter) may be any.
 std::vector<std::string> UnknownWords(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<std::string> unknown;
   for (size_t begin = 0; begin < text.size();) {

@@ -1,5 +1,5 @@
-// Models that were taught a few kinds of question say so in their file. Asked anything else they
-// would answer nonsense; a person is better told what they know.
+// Models trained on a few kinds of question say so in their file. They answer anything else with
+// nonsense, so people are told what the model knows instead.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace spa {
 
-// Throws Error saying what the model knows, if the last question has none of the forms it was
-// taught or words it has never seen. Does nothing for models whose file names no forms.
+// Throws Error saying what the model knows, if the last question has none of its forms or has words
+// it never saw. Does nothing if the file names no forms.
 void CheckKnown(const Engine& engine, std::span<const ChatMessage> messages);
 
 // Whether the whole text has the form of the pattern, in which * stands for anything.

@@ -87,7 +87,7 @@ Scorer::Scorer(Engine& engine, std::vector<LikelihoodRequest> requests,
     throw Error("this model names no end-of-text token to put after the target");
   }
   if (options_.end_token && attention_.kind == AttentionKind::kBlocks) {
-    throw Error("a block-diffusion model does not see the end token behind the target");
+    throw Error("a block-diffusion model does not see the end token after the target");
   }
   for (size_t i = 0; i < requests_.size(); ++i) {
     for (const Span& span : SpansOf(requests_[i])) AddSpan(i, span);
@@ -115,7 +115,7 @@ void Scorer::AddSpan(size_t request, const Span& span) {
     case Estimator::kAuto:
       return few ? AddEnumerated(request, span) : AddDraws(request, span);
     case Estimator::kEnumerate:
-      if (length > 16) throw Error("{} tokens have too many sets of masks to enumerate", length);
+      if (length > 16) throw Error("{} tokens have too many mask sets to enumerate", length);
       return AddEnumerated(request, span);
     case Estimator::kChain:
       return AddChain(request, span);

@@ -1,4 +1,4 @@
-// How probable a text is after another, by a model that fills masks in any order.
+// The likelihood of a text after another, for a model that fills masks in any order.
 //
 // A left-to-right model multiplies conditionals; here there is one such product for every order,
 // and their mean logarithm is a lower bound of ln p(target | prompt). With k of the n target
@@ -45,7 +45,7 @@ struct LikelihoodOptions {
   // decodes left to right. The others settle the surest position first.
   bool greedy = false;
   std::optional<AttentionPattern> attention = {};  // nullopt: the model's
-  size_t batch_rows = 1024;                        // rows of a forward pass, over all it holds
+  size_t batch_rows = 1024;                        // rows of a forward pass, over all its sequences
 
   static constexpr size_t kDrawsTogether = 8;
 };
@@ -67,8 +67,8 @@ struct Likelihood {
   std::vector<TokenLikelihood> tokens;  // kChain: one for each token of the target
 };
 
-// Scores requests step by step, so that other work can run in between. Identical passes (the
-// choices of a question often differ in one token only) are run once.
+// Scores requests step by step, so other work can run in between. Identical passes run only once
+// (the choices of a question often differ in one token).
 class Scorer {
  public:
   // Throws Error if a request is empty, holds ids outside the vocabulary or does not fit the

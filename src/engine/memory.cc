@@ -41,7 +41,7 @@ MemoryNeed NeedWith(const Engine& engine, KvType kv_type, size_t num_rows,
   // The distributions of the block's positions.
   if (options.klass) need.state += options.block_length * config.vocab_rows * sizeof(float);
   if (options.cfg_scale > 0.0) {
-    // Two sequences, and the logits of both until they are joined.
+    // Guidance: two sequences, and the logits of both until they are combined.
     const size_t logits = options.block_length * config.vocab_rows * sizeof(float);
     need.state = 2 * (need.state + logits);
     need.rows *= 2;
@@ -69,7 +69,7 @@ size_t ReadNumber(const std::filesystem::path& file) {
   return number;
 }
 
-// The number behind a name in a file of such lines.
+// The number after a name, in a file of such lines.
 size_t ReadNamed(const std::filesystem::path& file, std::string_view name) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -81,7 +81,7 @@ size_t ReadNamed(const std::filesystem::path& file, std::string_view name) {
   return 0;
 }
 
-// What a control group leaves. Files it has only read before can be dropped when memory is short.
+// What a control group has left. Its page cache can be dropped when memory is short.
 size_t LeftIn(const std::filesystem::path& group, const char* limit_file, const char* usage_file,
               const char* droppable) {
   const size_t limit = ReadNumber(group / limit_file);
@@ -135,7 +135,7 @@ void CheckMemory(Engine& engine, size_t prompt_tokens, const DecodeOptions& opti
 
 size_t AvailableMemory(const std::filesystem::path& proc, const std::filesystem::path& cgroups) {
   size_t left = ReadNamed(proc / "meminfo", "MemAvailable:") * 1024;
-  if (left == 0) left = kUnlimited;  // not a Linux: the system does not say
+  if (left == 0) left = kUnlimited;  // not Linux: unknown
   std::ifstream groups(proc / "self/cgroup");
   for (std::string line; std::getline(groups, line);) {  // "4:memory:/path" or "0::/path"
     const size_t first = line.find(':'), second = line.find(':', first + 1);
@@ -144,7 +144,7 @@ size_t AvailableMemory(const std::filesystem::path& proc, const std::filesystem:
     const bool v2 = controllers.empty();
     if (!v2 && controllers != "memory") continue;
     const std::filesystem::path root = v2 ? cgroups : cgroups / "memory";
-    // A group is bound by those above it as well.
+    // The limits of parent groups apply as well.
     for (auto path = std::filesystem::path(line.substr(second + 1)).relative_path();;
          path = path.parent_path()) {
       left =

@@ -1,4 +1,4 @@
-// What a generation will need before it starts, and what the machine has left.
+// How much memory a generation will need, before it starts, and how much the machine has left.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,20 @@ struct MemoryNeed {
   size_t rows = 0;   // rows it brings into a step: all steps share one workspace
 };
 
-// At most; known before anything is computed.
+// An upper bound, known before anything is computed.
 MemoryNeed NeedOf(const Engine& engine, size_t prompt_tokens, const DecodeOptions& options,
                   const PreparedCache& cache);
 // The workspace of a step over this many rows, summed over all generations.
 size_t WorkspaceBytes(const Engine& engine, size_t num_rows);
-// Both, of a generation alone.
+// State and workspace of a generation alone.
 size_t TotalBytes(const Engine& engine, const MemoryNeed& need);
 
 // Throws Error with the numbers, and with what would fit, unless the generation fits alone.
 void CheckMemory(Engine& engine, size_t prompt_tokens, const DecodeOptions& options,
                  const PreparedCache& cache, size_t available);
 
-// What this process may still take without the system running short: of the machine and of every
-// control group it is in. The folders are those of the system; tests have their own.
+// How much more this process can take before the machine or one of its control groups runs short.
+// The folders are the system's; tests pass their own.
 size_t AvailableMemory(const std::filesystem::path& proc = "/proc",
                        const std::filesystem::path& cgroups = "/sys/fs/cgroup");
 size_t ResidentBytes();

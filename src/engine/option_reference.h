@@ -1,5 +1,4 @@
-// All options of decoding and of the caches, for programs (JSON) and for people (Markdown): made
-// from the tables the options are declared in.
+// All decoding and cache options, as JSON and as Markdown, from the tables that declare them.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -16,7 +16,7 @@ Sequence Of(Generation& generation) {
   return {generation.state(), generation.decoder().prompt_length(), generation.times().cache};
 }
 
-// Whether a finished block depends on nothing but the tokens up to its end.
+// Whether a finished block depends only on the tokens up to its end.
 bool IsExact(const SequenceState& state) {
   return state.attention().kind == AttentionKind::kBlocks && state.keeps().warm_start &&
          state.keeps().needs_block_attention;
@@ -39,7 +39,7 @@ bool SameBlocks(const Sequence& a, const Sequence& b) {
           a.prompt_length % attention.block_length == b.prompt_length % attention.block_length);
 }
 
-// The rows of `donor` that are what another sequence would compute for its first `tokens`.
+// How many rows of `donor` equal what another sequence would compute for its first `tokens`.
 size_t SharedRows(const Sequence& donor, const Sequence& other, std::span<const TokenId> tokens) {
   if (!SameBlocks(donor, other)) return 0;
   const auto differs = std::ranges::mismatch(tokens, donor.state.tokens()).in1;
@@ -79,7 +79,7 @@ void PrefixStore::Adopt(Generation& generation,
 void PrefixStore::Keep(std::unique_ptr<Generation> generation, ThreadPool& pool) {
   const Sequence own = Of(*generation);
   if (limit_ == 0 || !IsExact(own.state) || generation->num_states() != 1) return;
-  // Tokens that are settled and that their rows have seen.
+  // Settled tokens that their rows were computed with.
   const Decoder& decoder = generation->decoder();
   size_t seen = 0;
   while (seen < decoder.ids().size() && !decoder.masked()[seen] &&
@@ -91,7 +91,7 @@ void PrefixStore::Keep(std::unique_ptr<Generation> generation, ThreadPool& pool)
   Kept made{.state = nullptr, .prompt_length = own.prompt_length, .cache = own.cache};
   made.state = generation->TakeState();
   made.state->Shrink(rows, pool);
-  // Whatever is the beginning of this one is held twice.
+  // Drop entries that are a prefix of this one.
   const Sequence whole{*made.state, made.prompt_length, made.cache};
   std::erase_if(kept_, [&](const Kept& kept) {
     const Sequence old{*kept.state, kept.prompt_length, kept.cache};

@@ -1,6 +1,6 @@
 // The one loop that runs generations: add requests, step them all together, take those that have
-// finished. Commands, evaluations and the server use it. Not thread-safe. No generation can see the
-// others, so an answer does not depend on what runs beside it.
+// finished. Commands, evaluations and the server use it. Not thread-safe. Generations do not see
+// each other, so an answer does not depend on the others.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ struct GenerationRequest {
   SharedCache cache;
   // Start from the states of another generation under the same cache (SequenceState::AdoptPrefix).
   Generation* warm_from = nullptr;
-  // Start from what these hold of the prompt, or a generation that runs beside it: exact.
+  // Start from what this store, or a running generation, has computed of the prompt: exact.
   PrefixStore* prefixes = nullptr;
   Given given = {};  // a text with gaps
 };
@@ -49,8 +49,8 @@ class Runner {
   std::vector<std::unique_ptr<Generation>> running_;
 };
 
-// Called before every step of every runner; what it throws ends that run. A program that embeds the
-// engine looks for Ctrl-C there.
+// Called before every step of every runner; an exception from it ends that run. Embedding programs
+// check for Ctrl-C there.
 void SetBeforeStep(std::function<void()> call);
 
 // One request, alone, to its end. `on_step` is called after every step.

@@ -44,7 +44,7 @@ class GgufFile : public TensorFile {
 
   // nullptr if absent.
   const GgufValue* FindValue(std::string_view key) const;
-  // nullopt if absent; Error naming the key if the type is another. Integer widths convert.
+  // nullopt if absent; Error naming the key if the type differs. Integer widths convert.
   std::optional<uint64_t> FindUint(std::string_view key) const;
   std::optional<double> FindFloat(std::string_view key) const;
   std::optional<bool> FindBool(std::string_view key) const;

@@ -37,7 +37,7 @@ class TensorFile {
   const Tensor* Find(std::string_view name) const;
   // The tensor's pages will not be needed again soon (it was copied or repacked).
   virtual void Release(const Tensor& tensor) const = 0;
-  // Somebody wrote to the file after it was opened (MappedFile::Changed).
+  // Whether the file was written to after it was opened (MappedFile::Changed).
   virtual bool Changed() const = 0;
 };
 

@@ -19,7 +19,7 @@ namespace spa {
 class KvCache {
  public:
   KvCache();
-  // Every row is to be stored before a query sees it.
+  // Every row must be stored before a query sees it.
   KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type);
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;
@@ -36,7 +36,7 @@ class KvCache {
   // k, v: [rows.size(), kv_heads*head_dim]
   void StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, ThreadPool& pool);
   void StoreValues(std::span<const uint32_t> rows, MatView<const float> v, ThreadPool& pool);
-  // Rows [0, num_rows) become those of a store of the same heads and type, bit for bit.
+  // Copies rows [0, num_rows) from a store with the same heads and type, bit for bit.
   void CopyRows(const KvCache& from, size_t num_rows, ThreadPool& pool);
   // out: [kv_heads*head_dim]
   void LoadKey(size_t row, float* out) const;

@@ -1,5 +1,5 @@
-// The stored element types, one row at a time: the definition of what the bytes of a tensor mean.
-// Rows are independent; `cols` is a multiple of the type's block size. No alignment is assumed.
+// Decodes and encodes stored rows: the definition of what the bytes of a tensor mean. Rows are
+// independent; `cols` is a multiple of the type's block size. No alignment is assumed.
 #pragma once
 
 #include <cstddef>

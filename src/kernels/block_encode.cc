@@ -1,4 +1,4 @@
-// EncodeRow for the types whose nearest value is plain to see; the K-quants are searched in
+// EncodeRow for the types where the nearest value is found directly; K-quants are searched for in
 // kquant_search.cc.
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
-// Sums of products of bytes, in the instructions each target has for them. A vector holds 4 inputs
-// of 16 channels (AVX3_DL), 8 or 4.
+// Sums of products of bytes, with the instructions of each target. A vector holds 4 inputs of 16
+// channels (AVX3_DL), 8 or 4.
 #include <hwy/highway.h>
 
 #include <cstring>
@@ -104,8 +104,8 @@ HWY_INLINE VI32 PairSum(VI16 v, VI16 f) {
 
 // Hides from the compiler how the vectors were made, and makes two of them before one is used.
 // Without this GCC sees that integer sums may be taken in any order, turns chains of them into
-// trees and spills the leaves: 1.3 times the FMA peak instead of 2. And where products alternate
-// with additions, those take pipes of the multiplier: on Zen 3 two and two are faster.
+// trees and spills the leaves: 1.3 times the FMA peak instead of 2. And if products alternate with
+// additions, the additions take the multiplier's pipes: on Zen 3 two and two are faster.
 template <class V, size_t kCount>
 HWY_INLINE void KeepOrder(V (&v)[kCount]) {
   static_assert(kCount == 1 || kCount % 2 == 0);

@@ -72,15 +72,15 @@ struct TileView {
   size_t stride;
 };
 
-// Memory that will be read soon, to be fetched while a tile is multiplied: so many cache lines for
-// every kFetchInputs inputs.
+// Memory that will be read soon, prefetched while a tile is multiplied: this many cache lines per
+// kFetchInputs inputs.
 struct Fetch {
   const std::byte* next = nullptr;
   size_t lines = 0;
 };
 constexpr size_t kFetchInputs = 8;
 
-// Memory to be fetched over several products, a little with each.
+// Memory to prefetch over several products, a little with each.
 class FetchPlan {
  public:
   FetchPlan() = default;
@@ -90,7 +90,7 @@ class FetchPlan {
         lines_left_(bytes / kLineBytes),
         lines_per_step_((lines_left_ * kFetchInputs + num_inputs - 1) / num_inputs) {}
 
-  // The share of a product with so many inputs.
+  // The share of a product with this many inputs.
   Fetch Next(size_t num_inputs) {
     const Fetch fetch{next_, lines_left_ > 0 ? lines_per_step_ : 0};
     const size_t lines = HWY_MIN(lines_left_, fetch.lines * (num_inputs / kFetchInputs));
@@ -158,8 +158,8 @@ void AddInputsOfTile(size_t num_rows, TileView<const float> x,
 
 constexpr size_t NumFmaTiles(size_t num_rows) { return (num_rows + kFmaRows - 1) / kFmaRows; }
 
-// The same for any number of rows, in tiles of nearly equal height: one or two rows alone take as
-// long as four.
+// The same for any number of rows, in tiles of nearly equal height: one or two leftover rows would
+// take as long as four.
 template <class Loader>
 void AddInputsOfRows(size_t num_rows, TileView<const float> x,
                      TileView<const typename Loader::Element> w, size_t num_inputs,

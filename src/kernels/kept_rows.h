@@ -1,5 +1,5 @@
-// Rows that a layer keeps of a sequence between steps (updates or outputs, queries, what a policy
-// compares), those before `first_row` excepted.
+// Rows that a layer keeps between steps (updates or outputs, queries, identifiers), from
+// `first_row` on.
 #pragma once
 
 #include <algorithm>
@@ -72,7 +72,7 @@ class KeptRows {
       out[i] = Cosine(a.Row(i), row.data(), cols_);
     });
   }
-  // Takes over those of the rows before `end` that both keep.
+  // Copies the rows before `end` that both keep.
   void Adopt(const KeptRows& other, size_t end) {
     SPA_CHECK(type_ == other.type_ && cols_ == other.cols_);
     for (size_t row = std::max(first_row_, other.first_row_); row < end; ++row) {

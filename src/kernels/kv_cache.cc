@@ -9,11 +9,11 @@
 namespace spa {
 namespace {
 
-// Where element i of 16 lies.
+// The place of element i of 16.
 size_t Place(KvType type, size_t i) { return type == KvType::kBF16 ? i % 8 * 2 + i / 8 : i; }
 
-// Index of element `dim` of the key or value of `row`. Types of their own, so that the loops over
-// elements are compiled for each.
+// Index of element `dim` of the key or value of `row`. Separate types, so that the element loops
+// are compiled for each.
 struct KeyIndex {
   size_t operator()(const KvCache::Store& store, size_t head, size_t row, size_t dim) const {
     return store.KeyPanel(head, row, dim) + Place(store.type, row % kPanelWidth);
@@ -114,7 +114,7 @@ KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType t
   const size_t heads = store_->padded_rows * num_kv_heads * store_->ElementBytes();
   store_->keys = TakeStateMemory(heads * head_dim);
   store_->values = TakeStateMemory(heads * store_->padded_dim);
-  // What is computed with padding is thrown away; zeros keep it from being slow.
+  // Results of padding are discarded, but arbitrary bytes could be slow to compute with.
   if (store_->padded_rows != num_rows) {
     const size_t panel_bytes = kPanelWidth * head_dim * store_->ElementBytes();
     for (size_t head = 0; head < num_kv_heads; ++head) {

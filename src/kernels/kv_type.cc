@@ -23,7 +23,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using DF = hn::CappedTag<float, 8>;
 
-// Other targets convert in software, which truncates and knows no NaN.
+// Other targets convert in software, which truncates and ignores NaN.
 #undef SPA_CONVERTS_HALVES
 #define SPA_CONVERTS_HALVES (HWY_TARGET <= HWY_AVX2 || HWY_TARGET == HWY_NEON)
 

@@ -17,12 +17,12 @@ std::optional<KvType> ParseKvType(std::string_view name);
 
 constexpr size_t ElementBytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
 
-// Rounds to nearest, ties to even. What is too large for a half becomes the largest half.
+// Rounds to nearest, ties to even. Values too large for a half become the largest half.
 void EncodeKept(KvType type, const float* src, size_t count, std::byte* dst);
 void DecodeKept(KvType type, const std::byte* src, size_t count, float* dst);
 // dst[i] += src[i]
 void AddKept(KvType type, const std::byte* src, size_t count, float* dst);
-// What is left of the numbers once they have been kept.
+// Rounds numbers as keeping them would.
 void RoundAsKept(KvType type, float* values, size_t count);
 
 }  // namespace spa

@@ -1,4 +1,4 @@
-// What greedy decoding needs of one row of logits, in one or two sweeps.
+// Statistics of one row of logits that greedy decoding needs, in one or two sweeps.
 #pragma once
 
 #include <cstdint>

@@ -57,8 +57,8 @@ constexpr size_t kMaxPartRows = 192;
 constexpr size_t kMaxPartPanels = 8;
 // Parts start at a whole tile of either kernel.
 constexpr size_t kRowStep = 12;
-// Multiplications below which waking the other threads costs more than it saves: a few
-// microseconds.
+// Products smaller than this take a few microseconds: waking the other threads costs more than it
+// saves.
 constexpr size_t kSmallProduct = 256 * 1024;
 
 // How one product is cut into parts. Row parts are the inner index: tasks that follow each other
@@ -111,7 +111,7 @@ void Multiply(Activations& x, std::span<const PackedMatrix> matrices, const floa
     tile += DivideRoundUp(rows, kTileRows);
   }
   const bool is_small = num_rows * any.rows * any.cols < kSmallProduct;
-  // Otherwise parts are as large as leaves every thread with several.
+  // Otherwise as large as possible with several parts per thread.
   const size_t panels_per_part =
       is_small ? any.NumPanels()
                : std::clamp<size_t>(all_parts / (8 * pool.num_threads()), 1, kMaxPartPanels);
@@ -124,11 +124,11 @@ void Multiply(Activations& x, std::span<const PackedMatrix> matrices, const floa
 
   const bool is_float = any.scale_form == ScaleForm::kNone;
   // Activations share a scale over the inputs of one weight block, as in llama.cpp: 32, or 256 for
-  // the K types. The results then agree with its own to rounding.
+  // the K types. Results then agree with llama.cpp's up to rounding.
   const Activations::Int8Rows* int8_rows =
       is_float ? nullptr : &x.int8_rows(Info(any.dtype).block_size, pool);
   pool.ParallelFor(num_tasks, [&](size_t task) {
-    // The last product that begins at or before the task: those before it without rows have none.
+    // The last product that begins at or before the task; products without rows have no tasks.
     const auto after =
         std::upper_bound(splits.begin(), splits.end(), task,
                          [](size_t t, const Split& split) { return t < split.first_task; });

@@ -1,4 +1,4 @@
-// y = x W^T for the model's weights: the one place where a step spends its time.
+// y = x W^T for the model's weights: where a step spends most of its time.
 //
 // A weight matrix is packed once, at load time, into the form its kernel streams; packing keeps the
 // stored values exactly. Each output element is accumulated over the inputs in one fixed order, so
@@ -17,7 +17,7 @@
 
 namespace spa {
 
-// A weight matrix as it lies in a file. Row r of the matrix is stored row row_order[r]; an empty
+// A weight matrix as stored in a file. Row r of the matrix is stored row row_order[r]; an empty
 // row_order means as stored.
 struct MatrixSource {
   DType dtype = DType::kF32;
@@ -50,9 +50,9 @@ class PackedMatrix {
   std::unique_ptr<Panels> panels_;
 };
 
-// The left operand: rows of activations, and the int8 form of them that quantised weights want,
-// made once on first need and shared by all products of the same rows (q, k, v; gate, up).
-// Buffers are reused across Set calls. Not thread-safe.
+// The left operand: rows of activations, and their int8 form for quantised weights, made on first
+// use and shared by all products of the same rows (q, k, v; gate, up). Buffers are reused across
+// Set calls. Not thread-safe.
 class Activations {
  public:
   Activations();

@@ -16,8 +16,8 @@ namespace spa::HWY_NAMESPACE {
 // Inputs of a panel that stay in L1 while the rows pass by: 16 KB of f32.
 constexpr size_t kInputsPerBlock = 256;
 
-// Blocks go through all panels before the next inputs. While one is multiplied, the next is fetched
-// from memory into L2: with few rows waiting for it would take as long as the products.
+// All panels are processed before the next inputs. While one block is multiplied, the next is
+// prefetched into L2: with few rows, waiting for it would take as long as the products.
 template <class Loader>
 void MultiplyFloatPart(MatView<const float> x, const PackedMatrix::Panels& w, const float* bias,
                        const MatMulPart& part, MatView<float> y) {

@@ -177,10 +177,10 @@ void PackFloats(const MatrixSource& source, size_t panel, PackedMatrix::Panels& 
     const size_t place = panels.form == PanelForm::kBF16 ? c % 8 * 2 + c / 8 : c;
     rows[place] = source.Row(panel * kPanelWidth + c);
   }
-  // A cache line of each row at a time: rows of a power of two would push each other out of L1.
+  // One cache line of each row at a time: power-of-two rows would evict each other from L1.
   constexpr size_t kInputs = 64 / sizeof(Element);
   alignas(64) Element lines[kPanelWidth][kInputs] = {};
-  // Stored in words of 8 bytes, as storing is what takes the time.
+  // Stored in 8-byte words: stores are the bottleneck.
   constexpr size_t kPerWord = sizeof(uint64_t) / sizeof(Element);
   std::byte* dst = panels.data.Row(panel);
   for (size_t first = 0; first < source.cols; first += kInputs) {
@@ -278,7 +278,7 @@ void LayOutPanels(const MatrixSource& source, PackedMatrix::Panels& panels) {
   panels.cols = source.cols;
   panels.values_bytes = source.cols * kPanelWidth * BitsPerValue(forms.form) / 8;
   panels.scales_bytes = ScaleBytes(forms.scale_form, source.cols);
-  // Every panel begins where a vector may.
+  // Every panel is aligned to a vector.
   constexpr size_t kVectorBytes = 64;
   const size_t panel_bytes =
       (panels.values_bytes + panels.scales_bytes + kVectorBytes - 1) / kVectorBytes * kVectorBytes;

@@ -51,8 +51,8 @@ struct PackedMatrix::Panels {
   const std::byte* Scales(size_t panel) const { return data.Row(panel) + values_bytes; }
 };
 
-// Integer values that stand for negative weights are stored with an offset, because the byte
-// product of x86 wants one unsigned factor.
+// Integer values that stand for negative weights are stored with an offset, because x86 byte
+// products take one unsigned factor.
 inline constexpr int kZeroPoint4 = 8;
 inline constexpr int kZeroPoint6 = 32;
 inline constexpr int kZeroPoint8 = 128;  // where quads are summed: elsewhere |w| is multiplied

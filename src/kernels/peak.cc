@@ -59,7 +59,7 @@ HWY_EXPORT(ReadAll);
 
 namespace {
 
-// The least time of several runs: on a shared machine the others were disturbed.
+// The shortest of several runs: on a shared machine the others were disturbed.
 template <typename Fn>
 double BestSeconds(int runs, const Fn& fn) {
   double best = 1e30;

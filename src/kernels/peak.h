@@ -1,5 +1,5 @@
-// What the machine can do, measured: the yardsticks the kernels are held against. A speed on a
-// shared machine means little; its ratio to these, taken in the same process, means a lot.
+// The machine's measured peak rates, to compare the kernels with. A speed on a shared machine means
+// little; its ratio to a peak measured in the same process means a lot.
 #pragma once
 
 #include "base/thread_pool.h"

@@ -25,8 +25,8 @@ void RmsNormRow(const float* x, const float* HWY_RESTRICT gain, float epsilon, s
   constexpr hn::Half<decltype(df)> dh;
   constexpr hn::Repartition<double, decltype(df)> dd;
   const size_t lanes = hn::Lanes(df);
-  // Rounded where llama.cpp rounds, so that what is quantised next falls to the same side of a tie:
-  // squares are float, their sum is double.
+  // Rounds where llama.cpp rounds (float squares, double sum), so that quantising the result breaks
+  // ties the same way.
   auto s0 = hn::Zero(dd), s1 = hn::Zero(dd);
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
@@ -100,7 +100,7 @@ HWY_INLINE void GatedRow(float* HWY_RESTRICT gate, const float* HWY_RESTRICT up,
   const size_t lanes = hn::Lanes(df);
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) apply(df, i);
-  // One lane at a time: the same operations, so that a value does not depend on its place.
+  // One lane at a time, with the same operations, so a value does not depend on its place.
   for (; i < n; ++i) apply(hn::CappedTag<float, 1>(), i);
 }
 

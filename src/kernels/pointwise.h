@@ -1,4 +1,4 @@
-// The element-wise parts of a step. Every row is computed by itself, in a fixed order.
+// The element-wise parts of a step. Every row is computed independently, in a fixed order.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace spa {
 void RmsNorm(MatView<const float> x, std::span<const uint32_t> rows, const float* gain,
              float epsilon, MatView<float> y, ThreadPool& pool);
 
-// The same for every head of every row by itself, in place.
-// rows: [rows, heads*head_dim], gain: [head_dim]; null: no gain
+// The same for every head of every row separately, in place. rows: [rows, heads*head_dim], gain:
+// [head_dim]; null: no gain
 void RmsNormHeads(MatView<float> rows, size_t head_dim, const float* gain, float epsilon,
                   ThreadPool& pool);
 
@@ -25,7 +25,7 @@ class RopeTable {
   RopeTable() = default;
   // Pair j of rope_dim / 2 has the frequency theta^(-2j / rope_dim).
   RopeTable(size_t num_positions, size_t rope_dim, double theta);
-  // One frequency per pair; a pair of frequency 0 is not turned.
+  // One frequency per pair; a pair of frequency 0 is not rotated.
   RopeTable(size_t num_positions, std::span<const double> frequencies);
   size_t num_positions() const { return cos_.rows(); }
   size_t rope_dim() const { return 2 * cos_.cols(); }  // dimensions of a head that are rotated

@@ -1,4 +1,4 @@
-// Moving, adding, comparing and choosing rows: what the sparse update is made of.
+// Gathering, adding, comparing and choosing rows: the parts of a sparse update.
 #pragma once
 
 #include <cstddef>

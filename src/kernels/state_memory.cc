@@ -59,7 +59,7 @@ class LeftPieces {
   size_t limit_ = 0, kept_ = 0;
 };
 
-// Never destroyed: sequences may end while the process does.
+// Never destroyed: sequences may outlive static objects.
 LeftPieces& Left() {
   static auto& left = *new LeftPieces();
   return left;
@@ -81,7 +81,7 @@ Mat<std::byte> TakeStateMemory(size_t bytes) {
 }
 
 void LeaveStateMemory(Mat<std::byte> piece) {
-  // What was moved away still has its size.
+  // A moved-from piece still has its size.
   if (piece.data() != nullptr && piece.bytes() >= kLarge) Left().Give(std::move(piece));
 }
 

@@ -1,6 +1,6 @@
-// Memory for what sequences keep. The system clears memory that is touched for the first time,
-// which takes a tenth of a second per gigabyte and, on virtual machines, many times that. So what
-// a finished sequence leaves is kept for the next, up to a limit.
+// Memory for sequence state. The system clears memory on first touch, which takes a tenth of a
+// second per gigabyte and many times that on virtual machines. So the memory of a finished sequence
+// is kept for the next, up to a limit.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace spa {
 
-// What is really taken for so many bytes: large pieces have few sizes, so that one that is left
-// often fits. At most a sixteenth is unused.
+// The size actually allocated for this many bytes. Large pieces come in few sizes, so that a kept
+// one often fits; at most a sixteenth is wasted.
 size_t StateBytes(size_t bytes);
 
 // A piece of StateBytes(bytes), that many bytes of it in use. Its contents are undefined.
 Mat<std::byte> TakeStateMemory(size_t bytes);
 void LeaveStateMemory(Mat<std::byte> piece);
 
-// How much may be kept of what was left; nothing at first.
+// How much freed memory may be kept; 0 at first.
 void KeepStateMemory(size_t limit);
 size_t StateMemoryLimit();
 size_t StateMemoryKept();

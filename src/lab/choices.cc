@@ -127,7 +127,7 @@ size_t Characters(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
-// What a question's record says, and what is counted of it.
+// A question's record, and its scores.
 struct Judged {
   bool correct = false, normalised = false;
   double noise = 0.0;

@@ -1,6 +1,6 @@
 // Multiple-choice questions: the model chooses the answer it finds most probable; nothing is
-// generated. Scores as the evaluation harness has them: `accuracy` compares log-likelihoods,
-// `normalised` divides each by the characters of its choice first.
+// generated. Scores as in lm-evaluation-harness: `accuracy` compares log-likelihoods, `normalised`
+// divides each by the characters of its choice first.
 #pragma once
 
 #include <filesystem>
@@ -32,7 +32,7 @@ struct ChoiceFields {
 };
 
 // JSON lines, or a BBH file: its choices are those the question lists under "Options:", else the
-// answers that occur in the file. Throws Error saying where the file has another form.
+// answers that occur in the file. Throws Error saying where the file is malformed.
 ChoiceSet ReadChoices(const std::filesystem::path& path, const ChoiceFields& fields);
 
 struct ChoiceEvalOptions {

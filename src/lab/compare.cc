@@ -139,7 +139,7 @@ std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& opti
   for (const Question& question : questions) {
     prompts.push_back(AskIds(engine, {}, question.text, false));
   }
-  // The first pass reads the weights from the disk and fills the processor's caches: not timed.
+  // Warm-up: the first pass reads the weights from disk. Not timed.
   RunAlone(engine, {prompts[0], runs[0].rule->decode, runs[0].cache});
   size_t done = 0;
   for (size_t first = 0; first < prompts.size(); first += options.batch) {

@@ -1,5 +1,5 @@
-// Caches side by side on the same prompts and settings, so that two rows differ only in the method.
-// Every round of prompts visits every cache, so that a machine that slows down slows them all.
+// Caches side by side on the same prompts and settings, so two rows differ only in the method.
+// Every round of prompts visits every cache, so if the machine slows down, all are affected.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@ namespace spa {
 
 struct CompareEntry {
   CacheSpec cache;
-  std::string group;  // heading of its part of the table; empty: none
+  std::string group;  // heading in the table; empty: none
   std::string label;  // what the row is called
 };
 
 // All registered caches that fit the model, with their defaults.
 std::vector<CompareEntry> AllCaches(Engine& engine);
-// Controls that can refute SPA-Cache's choice of rows: the same budget for rows chosen by one bit,
-// at random, by age and by distance to the block.
+// Controls that can refute SPA-Cache's choice of rows: the same budget spent on rows chosen by
+// whether their input changed, at random, by age, and by distance to the block.
 std::vector<CompareEntry> Controls(const CacheSpec& spa);
 std::vector<CompareEntry> Entries(std::span<const CacheSpec> caches);
 
@@ -59,13 +59,13 @@ struct CompareRow {
   std::optional<double> aup;
   double agreement = 0.0;                          // with `none` under the same decoding
   std::optional<double> accuracy, standard_error;  // if the questions carry answers
-  // Then also: questions that only this row or only another one answered rightly, under the same
+  // Likewise: questions that only this row, or only another one, got right, under the same
   // decoding.
   std::optional<Pairs> against_none, against_fast_dual;
   size_t memory_bytes = 0;
 };
 
-// `progress` gets the cache at work and the share of all work done.
+// `progress` gets the current cache and the share of all work done.
 std::vector<CompareRow> CompareCaches(Engine& engine, const CompareOptions& options,
                                       std::span<const Question> questions,
                                       const Progress& progress = {});

@@ -1,4 +1,4 @@
-// Where the time of a step goes, with and without SPA-Cache.
+// Time per phase of a step, with and without SPA-Cache.
 #pragma once
 
 #include <span>

@@ -123,7 +123,7 @@ Json Settings(const Engine& engine, const EvalOptions& o, std::span<const Questi
   return settings;
 }
 
-// A question in progress: what to ask, what to expect, and the record once it has finished.
+// A question in progress: the prompt, the expected answer, and the record once finished.
 struct Asked {
   const Question* question;
   size_t set;
@@ -206,7 +206,7 @@ EvalResult Evaluate(Engine& engine, const EvalOptions& options, const EvalProgre
     }
   }
   if (progress) progress(done, total, correct);
-  // Always the first question of a file, so that a resumed run gives the same answers.
+  // Always the first question of a file, so a resumed run gives the same answers.
   std::vector<std::unique_ptr<Generation>> donors(sets.size());
   const auto donor = [&](size_t set) {
     if (!donors[set]) {

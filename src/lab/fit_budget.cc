@@ -20,7 +20,7 @@ double SquaredError(const Budget& budget, std::span<const double> ratios, size_t
   return sum;
 }
 
-// Where a function with one minimum is smallest.
+// The minimum of a unimodal function.
 double GoldenSection(double low, double high, const std::function<double(double)>& f) {
   constexpr double kGolden = 0.6180339887498949;
   double a = high - kGolden * (high - low), b = low + kGolden * (high - low);
@@ -80,7 +80,7 @@ Budget FitBudget(std::span<const double> ratios, double* error) {
       best = budget;
     }
   }
-  // An edge with no layer on its side is free: the peak stands at that end.
+  // An edge with no layer on its side is unconstrained: the peak is at that end.
   if (best.peak_layer <= 1.0) best.first_ratio = best.peak_ratio;
   if (best.peak_layer >= layers) best.last_ratio = best.peak_ratio;
   if (error != nullptr) *error = std::sqrt(best_error / layers);

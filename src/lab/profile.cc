@@ -84,7 +84,7 @@ class DriftPolicy : public CachePolicy {
   RowSet BeginStep(const StepInput& step) override {
     all_ = step.visible;  // the first rows: a canvas grows at its end
     const size_t begin = scope_all_ ? 0 : std::min(step.prompt_length, seen_);
-    scope_ = RowSet::Range(begin, seen_);  // those the step before had, too
+    scope_ = RowSet::Range(begin, seen_);  // rows that the last step had, too
     seen_ = all_.size();
     first_step_ = scope_.empty();
     if (!first_step_) sums_.cosine_steps += 1.0;
@@ -158,7 +158,7 @@ class DriftPolicy : public CachePolicy {
       theory.rows += 1.0;
       theory.error += error;
       theory.bound += std::min(bound, 2.0);
-      // Two cosines in float32 differ by rounding alone.
+      // Allow for float32 rounding of two cosines.
       constexpr double kRounding = 1e-5;
       if (bound > 0.0) theory.ratio = std::max(theory.ratio, (error - kRounding) / bound);
     }
@@ -237,7 +237,7 @@ DriftProfile MeasureDrift(Engine& engine, std::span<const std::vector<TokenId>> 
     const auto generation =
         RunAlone(engine, {prompts[i], options.decode, cache}, [&](Generation& running) {
           if (running.num_states() > 1) throw Error("a profile is made without guidance");
-          // The one that ran: others may be made to ask what they would keep.
+          // The policy that ran; others may be created only to query keeps().
           auto& policy = static_cast<DriftPolicy&>(running.state().policy());
           policy.ObserveOutput(running.state().x().View());
           ++profile.num_steps;

@@ -1,5 +1,5 @@
-// What moves between two steps of a model, layer by layer: the measurement behind SPA-Cache's
-// budget. Decodes real prompts without a cache and compares every row with the step before.
+// How far rows move between two steps, layer by layer: the measurement behind SPA-Cache's budget.
+// Decodes real prompts without a cache and compares every row with the step before.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ struct SimilarityMap {
   std::vector<std::vector<float>> similarity;  // per step from the second, per row
 };
 
-// What the paper proves of identifiers, on the rows that were compared; per layer.
+// The paper's claims about identifiers, checked on the compared rows; per layer.
 struct TheoryCheck {
   // |similarity of proxies - similarity of values|, its lemma's bound on that, and the largest
   // ratio of the two: at most 1.

@@ -14,7 +14,7 @@
 
 namespace spa {
 
-// What comes before an answer, in BIG-Bench-Hard's format and in our own prompts.
+// The text before an answer, in BIG-Bench-Hard's format and in our own prompts.
 inline constexpr std::string_view kAnswerMark = "Answer:";
 
 enum class TaskKind {
@@ -73,7 +73,7 @@ std::string CollapseSpaces(std::string_view text);
 // A few questions of the kind the embedded model was trained on.
 std::vector<Question> BuiltInQuestions();
 
-// Only tells files apart.
+// To tell files apart; not cryptographic.
 uint64_t HashBytes(std::string_view bytes);
 // Calls `on_line` for every line that is not blank; `place` names it in messages. Throws Error if
 // one is not JSON.

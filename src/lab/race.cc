@@ -69,7 +69,7 @@ double LastBlockSeconds(Runner& runner, GenerationRequest request, TokenId mask,
 std::vector<RaceResult> MeasureRace(Engine& engine, const SharedCache& cache,
                                     const RaceCourse& course, std::span<const size_t> rates) {
   if (course.block == 0 || course.answer % course.block != 0) {
-    throw Error("an answer of {} tokens is not a number of blocks of {}", course.answer,
+    throw Error("an answer of {} tokens is not a multiple of the block length {}", course.answer,
                 course.block);
   }
   const std::vector<TokenId> prompt = RandomText(course.prompt);

@@ -1,4 +1,4 @@
-// A whole answer at a given rate of settled tokens per step. Random weights cannot tell how many
+// A whole answer at a given rate of settled tokens per step. Random weights cannot show how many
 // tokens a step may settle, so the rate is given; the times are measured.
 #pragma once
 
@@ -18,7 +18,7 @@ struct RaceCourse {
   std::optional<size_t> window;  // masks behind the block that take part; nothing: all
   // False: the first step, the first two blocks and the last are run, and the rest is computed:
   // answer = first step + rest of the first block + (blocks - 1) x mean of the second and the last.
-  // Blocks between them cost as much as that, since each adds its rows to those that compete.
+  // Blocks in between cost about that much, since each adds its rows to those that compete.
   bool whole = false;
 };
 

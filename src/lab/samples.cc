@@ -113,7 +113,7 @@ SampleFile::SampleFile(std::filesystem::path path, const std::string& settings)
     const std::string bytes = ReadFile(path_);
     Lines lines = WholeLines(bytes);
     const Json here = {{"settings", Json::parse(settings)}};
-    // A first line that was cut off is written again; anything else is not ours to overwrite.
+    // A first line that was cut off is rewritten; any other file is not ours to overwrite.
     if (lines.whole.empty() && !here.dump().starts_with(bytes)) {
       throw Error("{} does not hold samples of an evaluation: give another file", path_.string());
     }

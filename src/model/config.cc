@@ -206,7 +206,8 @@ void ReadDiffusionKeys(const GgufFile& file, ModelConfig& config) {
 std::optional<TokenId> TokenAt(const GgufFile& file, const char* key) {
   const auto id = file.FindUint(key);
   if (!id) return std::nullopt;
-  if (*id > INT32_MAX) throw Error("{}: '{}' is {}, which is no token id", file.name(), key, *id);
+  if (*id > INT32_MAX)
+    throw Error("{}: '{}' is {}, which is not a token id", file.name(), key, *id);
   return static_cast<TokenId>(*id);
 }
 
@@ -340,7 +341,9 @@ void ValidateExperts(const ModelConfig& config, const std::string& where) {
 
 void ValidateConfig(const ModelConfig& config, const std::string& where) {
   const auto check = [&](bool good, std::string_view what, uint64_t value) {
-    if (!good) throw Error("{}: {} is {}, which no model of this kind has", where, what, value);
+    if (!good)
+      throw Error("{}: {} is {}, which is out of range for a model of this kind", where, what,
+                  value);
   };
   const auto in_range = [&](std::string_view what, uint64_t value, uint64_t most) {
     check(value >= 1 && value <= most, what, value);
@@ -383,7 +386,7 @@ void ValidateConfig(const ModelConfig& config, const std::string& where) {
     const auto ratio = [](double value) { return value > 0.0 && value <= 1.0; };
     if (!(peak_layer >= 1.0 && peak_layer <= static_cast<double>(config.num_layers)) ||
         !ratio(peak) || !ratio(first) || !ratio(last)) {
-      throw Error("{}: the budget of SPA-Cache makes no sense", where);
+      throw Error("{}: the budget of SPA-Cache is invalid", where);
     }
   }
   const auto check_token = [&](const char* what, std::optional<TokenId> id) {

@@ -95,7 +95,7 @@ std::vector<TokenId> JsonConfig::Tokens(const char* key) const {
       throw Error("{}: '{}' is {}, expected a token id", where_, key, value->dump());
     }
     const auto id = item.get<int64_t>();
-    if (id > INT32_MAX) throw Error("{}: '{}' is {}, which is no token id", where_, key, id);
+    if (id > INT32_MAX) throw Error("{}: '{}' is {}, which is not a token id", where_, key, id);
     if (id >= 0) ids.push_back(static_cast<TokenId>(id));  // some write -1 for none
   };
   if (!value->is_array()) {
@@ -154,7 +154,7 @@ std::vector<uint64_t> GgufConfig::Uints(const char* key) const {
                       std::is_same_v<List, std::vector<bool>>) {
           return {list.begin(), list.end()};
         } else {
-          throw Error("{}: the metadata key '{}{}' is no list of numbers", file_.name(), prefix_,
+          throw Error("{}: the metadata key '{}{}' is not a list of numbers", file_.name(), prefix_,
                       key);
         }
       },

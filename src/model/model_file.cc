@@ -34,7 +34,7 @@ ModelFile ModelFile::Open(const std::filesystem::path& path) {
     model.config_ = ConfigFromFolder(path);
     model.tensors_ = std::make_unique<SafetensorsFolder>(path);
     const TensorNames& names = *FamilyNamed(model.config_.family).folder_names;
-    // Some folders that say the head is tied store it all the same.
+    // Some folders say the head is tied but store it anyway.
     if (model.tensors_->Find(names.Name(TensorRole::kHead)) != nullptr) {
       model.config_.tied_head = false;
     }
@@ -92,7 +92,7 @@ void ModelFile::Check(const TensorNames& names) {
     if (std::ranges::any_of(other, [&](auto prefix) { return tensor.name.starts_with(prefix); })) {
       continue;
     }
-    // An ignored bias or scale would give wrong answers without a word.
+    // An ignored bias or scale would silently give wrong answers.
     throw Error("{}: the tensor {} has no place in a {} model", where_, tensor.name,
                 config_.family);
   }

@@ -17,7 +17,7 @@
 
 namespace spa {
 
-// The file is not the one that was loaded any more.
+// The file changed since it was loaded.
 class ModelChanged : public Error {
  public:
   using Error::Error;
@@ -49,8 +49,8 @@ class ModelFile {
   // when they already are (see ModelConfig::interleaved_qk).
   std::vector<uint32_t> HalfSplitRowOrder(TensorRole role) const;
 
-  // Throws ModelChanged if somebody wrote to the file since it was opened: what is read from it may
-  // not fit what was loaded. Costs a system call per file.
+  // Throws ModelChanged if the file was written to since it was opened: new reads may not match
+  // what was loaded. Costs a system call per file.
   void CheckUnchanged() const;
 
   // A number that changes when the weights do: names, types, shapes and samples of the bytes.

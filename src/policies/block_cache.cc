@@ -24,11 +24,11 @@ RowSet BlockPolicy::BeginStep(const StepInput& step) {
 
 std::vector<OptionInfo> BlockOptionTable() {
   return {OptionInfo::Count("refresh", 0, 1 << 20, "0: never",
-                            "Recompute everything every so many steps; it changes nothing where "
-                            "the cache is exact"),
+                            "Recompute everything every this many steps; has no effect on the "
+                            "answer while the cache is exact"),
           OptionInfo::Flag("parts", "off",
-                           "Passes over a part of a block compute its rows alone once its first "
-                           "position is settled (Fast-dLLM v2): an approximation")};
+                           "Compute only the rows of a block's part once its first position is "
+                           "settled (Fast-dLLM v2); an approximation")};
 }
 
 PolicyFactory MakeBlock(OptionReader& reader, const PolicyContext&) {

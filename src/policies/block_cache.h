@@ -2,12 +2,11 @@
 // block are final, so are its keys and values. A step computes its block; the first step of a block
 // also recomputes the block before, with its final tokens.
 //
-// Keeps per row and layer: K, V.
-// Costs per layer: the whole layer for the block; nothing to choose it.
-// The reference programs store a finished block in a pass of its own; fusing that pass with the
-// first one of the next block gives the same numbers.
-// With `parts` a pass over a sub-block (Fast-dLLM v2) computes its rows alone, against the rest of
-// the block as the last pass over all of it left it: an approximation until the block is finished.
+// Keeps per row and layer: K, V. Costs per layer: the whole layer for the block; nothing to choose
+// it. The reference programs store a finished block in a separate pass; fusing that pass with the
+// first one of the next block gives the same numbers. With `parts` a pass over a sub-block
+// (Fast-dLLM v2) computes only its rows; the rest of the block stays as the last pass over the
+// whole block left it. An approximation until the block is finished.
 #pragma once
 
 #include "policies/registry.h"

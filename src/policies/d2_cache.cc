@@ -121,7 +121,8 @@ std::optional<RowSet> D2Policy::AfterAttention(const AttentionView& view) {
   computed_ = *view.out_rows;
   if (view.layer >= weights_.size()) weights_.resize(view.layer + 1);
   Mat<float>& kept = weights_[view.layer];
-  kept = Mat<float>(view.mean_weights.rows, view.mean_weights.cols);  // frees those of all rows
+  kept = Mat<float>(view.mean_weights.rows,
+                    view.mean_weights.cols);  // drops the weights of the dense step
   for (size_t i = 0; i < kept.rows(); ++i) {
     std::copy_n(view.mean_weights.Row(i), kept.cols(), kept.Row(i));
   }
@@ -148,12 +149,16 @@ size_t D2Policy::BytesFor(const ModelConfig& config, size_t num_rows, size_t /*k
 
 std::vector<OptionInfo> D2OptionTable() {
   return {
-      OptionInfo::Number("p", 0, 1, "0.1", "Share of the rollout importance that is recomputed"),
-      OptionInfo::Count("k", 1, 1 << 20, "32", "Open positions that are recomputed"),
+      OptionInfo::Number(
+          "p", 0, 1, "0.1",
+          "Recompute the most attended rows up to this share of the attention rollout"),
+      OptionInfo::Count("k", 1, 1 << 20, "32", "Open positions to recompute"),
       OptionInfo::Number("sigma", 0, 1e6, "10", "Width of the certainty density; 0: none"),
-      OptionInfo::Count("inflate", 0, 1 << 20, "0", "Fill gaps up to this long between rows"),
+      OptionInfo::Count("inflate", 0, 1 << 20, "0",
+                        "Fill gaps of up to this many rows between chosen rows"),
       OptionInfo::Flag("compat", "off",
-                       "As the authors' code: a position's first confidence counts, blocks shrink"),
+                       "Reproduce two bugs of the authors' code: confidences stay those of the "
+                       "first step, blocks shrink"),
   };
 }
 

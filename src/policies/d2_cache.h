@@ -1,17 +1,17 @@
 // d2Cache (Accelerating Diffusion-Based LLMs via Dual Adaptive Caching, arXiv 2509.23094). After a
-// dense first step, each step recomputes the k open positions that are surest and have most
-// settled neighbours (certainty density), the rows just settled, and those of the rest that the
-// last step's attention rollout ranks highest: as many as together carry at most the share p. There
-// are no refreshes.
+// dense first step, each step recomputes the k open positions that are surest and have most settled
+// neighbours (certainty density), the rows just settled, and of the rest those that the last step's
+// attention rollout ranks highest, as many as together carry at most the share p. There are no
+// refreshes.
 //
-// Keeps per row and layer: K, V; of the last step the head-averaged attention weights.
-// Costs per layer: the whole layer for the chosen rows, and their weights times one vector.
-// The authors' code never updates its memory of confidences after the first step, and its blocks
-// shrink to what was open in them before the last step (compat=on does the same); here a position's
-// latest confidence counts, and blocks keep their length. With guidance only the block's positions
-// have one; others count as 0, so the nearest go first. Rows the decoder wants are always computed,
-// so with blocks longer than k more than k positions are, and a new block's first step misses none.
-// Their batches pad every sequence to the largest row set; here each sequence has its own.
+// Keeps per row and layer: K, V; of the last step the head-averaged attention weights. Costs per
+// layer: the whole layer for the chosen rows, and their weights times one vector. The authors' code
+// never updates its memory of confidences after the first step, and its blocks shrink to what was
+// open in them before the last step (compat=on does the same); here a position's latest confidence
+// counts, and blocks keep their length. With guidance only the block's positions have one; others
+// count as 0, so the nearest go first. Rows the decoder wants are always computed, so a block
+// longer than k computes more than k positions, and a new block's first step misses none. Their
+// batches pad every sequence to the largest row set; here each sequence has its own.
 #pragma once
 
 #include "policies/registry.h"

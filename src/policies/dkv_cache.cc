@@ -64,17 +64,17 @@ RowSet DkvGreedyPolicy::RowsOfStep(const StepInput& step) {
 std::vector<OptionInfo> DkvDecodeOptionTable() {
   return {
       OptionInfo::Count("interval", 1, 1 << 20, "8, Dream 4",
-                        "Recompute all rows every so many steps"),
-      OptionInfo::Flag("freeze-prompt", "off", "Leave the prompt out of these"),
+                        "Recompute all rows every this many steps"),
+      OptionInfo::Flag("freeze-prompt", "off", "Never recompute the prompt"),
       OptionInfo::Choice("shift", {"un", "un-right", "right"}, "un",
-                         "Shifted logits: whose settling starts a row's delay"),
+                         "With shifted logits: whose settling starts a row's delay"),
   };
 }
 
 std::vector<OptionInfo> DkvGreedyOptionTable() {
   return {
       OptionInfo::Count("interval", 1, 1 << 20, "2",
-                        "Recompute all rows every so many steps of a block"),
+                        "Recompute all rows every this many steps of a block"),
       OptionInfo::Count("window", 0, 1 << 20, "4", "Open rows around each row about to be settled"),
   };
 }

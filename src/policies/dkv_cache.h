@@ -3,10 +3,9 @@
 // then on ("delayed caching"), until a periodic refresh of all rows.
 //
 // dkv-decode recomputes all open rows and those just settled. dkv-greedy recomputes only the rows
-// about to be settled, those just settled and a window of open rows around the former; it
-// is meant for the random order, whose next positions are known before the step (the decoder then
-// wants only these rows). With any other order the rows about to be settled are all open ones of
-// the block.
+// about to be settled, those just settled and a window of open rows around the former; it is meant
+// for the random order, whose next positions are known before the step (the decoder then wants only
+// these rows). With any other order the rows about to be settled are all open ones of the block.
 //
 // Keeps per row and layer: K, V.
 // Costs per layer: the whole layer for the rows named above; nothing to choose them.
@@ -30,8 +29,8 @@ struct DkvDecodeOptions {
   bool freeze_prompt = false;  // refreshes leave the prompt out; the authors' "prefill" (interval
                                // 1) and "PD" variants
   DkvShift shift = DkvShift::kRightNeighbour;
-  // The authors' LLaDA code starts anew with every block and begins to keep rows after its second
-  // step; their Dream code counts the steps of the whole generation.
+  // The authors' LLaDA code restarts with every block and keeps rows from its second step on; their
+  // Dream code counts the steps of the whole generation.
   bool by_block = true;
 };
 

@@ -43,10 +43,10 @@ RowSet DllmPolicy::Select(LayerView& view, MatView<const float> values) {
 std::vector<OptionInfo> DllmOptionTable() {
   return {
       OptionInfo::Count("prompt-interval", 1, 1 << 20, "50, Dream 25",
-                        "Recompute the prompt every so many steps"),
+                        "Recompute the prompt every this many steps"),
       OptionInfo::Count("gen-interval", 1, 1 << 20, "7, Dream 2",
-                        "Recompute the answer every so many steps"),
-      OptionInfo::Number("rho", 0, 1, "0.25", "Share of the answer recomputed between these"),
+                        "Recompute the answer every this many steps"),
+      OptionInfo::Number("rho", 0, 1, "0.25", "Share of the answer recomputed in other steps"),
   };
 }
 

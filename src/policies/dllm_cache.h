@@ -1,6 +1,6 @@
 // dLLM-Cache (Accelerating Diffusion Large Language Models with Adaptive Caching, arXiv
-// 2506.06295). Prompt and answer are recomputed at intervals of their own. Between two refreshes of
-// the answer, each layer projects the values of all its rows and recomputes the share whose value
+// 2506.06295). Prompt and answer are recomputed at separate intervals. Between two refreshes of the
+// answer, each layer projects the values of all its rows and recomputes the share whose value
 // vector turned most since the previous step; every other row reuses its cached update.
 //
 // Keeps per row and layer: K, V, the update (attention + FFN).

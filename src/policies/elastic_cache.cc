@@ -79,7 +79,7 @@ bool ElasticPolicy::Testing(size_t layer) const {
 }
 
 LayerPlan ElasticPolicy::PlanLayer(LayerView& view) {
-  if (Testing(view.layer)) {  // while keys and values are still the last step's
+  if (Testing(view.layer)) {  // keys and values are still those of the last step
     old_weights_.resize(tracked_.size());
     view.pool->ParallelFor(tracked_.size(), [&](size_t i) {
       HeadWeights(*view.kept_q, tracked_[i], num_heads_, *view.kv, known_, old_weights_[i]);
@@ -90,7 +90,7 @@ LayerPlan ElasticPolicy::PlanLayer(LayerView& view) {
 
 std::optional<RowSet> ElasticPolicy::AfterAttention(const AttentionView& view) {
   TrackMostAttended(view);
-  // After a drift the next layers run all rows, from the inputs they kept.
+  // After a drift the next layers run all rows, from their kept inputs.
   if (Testing(view.layer) && Similarity(view) < options_.gamma) rows_ = all_;
   return {};
 }
@@ -148,11 +148,13 @@ std::vector<OptionInfo> ElasticOptionTable() {
   return {
       OptionInfo::Count("beta", 1, 1 << 20, "16, Dream 32", "Open positions in the window"),
       OptionInfo::Number("gamma", 0, 2, "0.9",
-                         "Less similar attention than this refreshes the later layers; 0: never"),
+                         "Refresh the later layers when a tracked row's attention is less similar "
+                         "than this; 0: never"),
       OptionInfo::Count("track", 0, 1 << 20, "1", "Tracked rows per layer"),
-      OptionInfo::Flag("block-caching", "on", "off: all open rows are computed"),
+      OptionInfo::Flag("block-caching", "on",
+                       "Compute only the window's open rows; off: all open rows"),
       OptionInfo::Choice("similarity", {"keys", "heads"}, "keys",
-                         "Compare over keys (paper) or over heads (code)"),
+                         "Compare attention over keys (paper) or over heads (the authors' code)"),
   };
 }
 

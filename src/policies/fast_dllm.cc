@@ -12,7 +12,7 @@ PolicyFactory MakeFast(bool dual, OptionReader& reader) {
 
 std::vector<OptionInfo> FastOptionTable() {
   return {OptionInfo::Count("refresh", 0, 1 << 20, "0: once per block",
-                            "Recompute all rows every so many steps of a block")};
+                            "Recompute all rows every this many steps of a block")};
 }
 
 PolicyFactory MakeFastPrefix(OptionReader& reader, const PolicyContext&) {

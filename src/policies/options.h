@@ -41,7 +41,7 @@ class OptionReader {
   size_t Choice(const std::string& key, size_t absent) const;  // an index of its choices
   std::string Text(const std::string& key, const std::string& absent) const;
 
-  // Records what is in force though no option says so, such as a stored profile.
+  // Records a setting that no option names, such as a stored profile.
   void Note(std::string text) { notes_.push_back(std::move(text)); }
   const std::vector<std::string>& notes() const { return notes_; }
 

@@ -28,38 +28,41 @@ PolicyFactory MakeNone(OptionReader&, const PolicyContext&) {
 const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
       {{"none", "every row, every layer, every step: exact", ""}, MakeNone},
-      {{"spa", "SPA-Cache: the rows that drifted most, a budget per layer",
+      {{"spa", "SPA-Cache: the rows that drifted most, up to a budget per layer",
         "rho=1 min-drift=0 scope=all", SpaOptionTable()},
        MakeSpa},
-      {{"block", "Block diffusion: finished blocks are kept, a step costs its block; exact there",
+      {{"block", "Block diffusion: keeps finished blocks, computes only the current one; exact",
         "refresh=1", BlockOptionTable()},
        MakeBlock},
-      {{"dllm", "dLLM-Cache: prompt and answer at intervals, rows whose values turned between them",
+      {{"dllm",
+        "dLLM-Cache: prompt and answer at intervals, between them the rows whose values turned",
         "prompt-interval=1 gen-interval=1", DllmOptionTable()},
        MakeDllm},
       {{"fast-prefix", "Fast-dLLM: all rows once per block, then the block and what follows",
         "refresh=1", FastOptionTable()},
        MakeFastPrefix},
-      {{"fast-dual", "Fast-dLLM: all rows once per block, then the block alone", "refresh=1",
+      {{"fast-dual", "Fast-dLLM: all rows once per block, then only the block", "refresh=1",
         FastOptionTable()},
        MakeFastDual},
-      {{"dkv-decode", "dKV-Cache: open rows and those just settled, all rows at intervals",
-        "interval=1", DkvDecodeOptionTable()},
+      {{"dkv-decode", "dKV-Cache: open and just settled rows; all rows at intervals", "interval=1",
+        DkvDecodeOptionTable()},
        MakeDkvDecode},
-      {{"dkv-greedy", "dKV-Cache: rows about to be settled, a window, those just settled",
+      {{"dkv-greedy",
+        "dKV-Cache: rows about to be settled, a window around them, rows just settled",
         "interval=1", DkvGreedyOptionTable()},
        MakeDkvGreedy},
-      {{"d2", "d2Cache: sure positions near settled ones, and rows that attention flows from",
+      {{"d2", "d2Cache: sure positions near settled ones, and the most attended rows",
         "p=1 k=1000000", D2OptionTable()},
        MakeD2},
-      {{"elastic", "Elastic-Cache: a window, the most attended rows; deep layers when those drift",
+      {{"elastic",
+        "Elastic-Cache: a window and the most attended rows; deep layers when those drift",
         "track=1000000", ElasticOptionTable()},
        MakeElastic},
   };
   return entries;
 }
 
-// Caches from outside.
+// Added by AddCache.
 std::mutex added_mutex;
 std::vector<Entry>& Added() {
   static std::vector<Entry> added;
@@ -96,7 +99,7 @@ void AddCache(CacheInfo info, MakeCache make) {
   if (std::ranges::find(Caches(), info.name, &CacheInfo::name) != Caches().end()) {
     throw Error("there is a cache '{}' already: choose another name", info.name);
   }
-  std::vector<Entry> replaced;  // given up after the lock
+  std::vector<Entry> replaced;  // destroyed after the lock is released
   const std::lock_guard lock(added_mutex);
   const auto same = std::ranges::find_if(
       Added(), [&](const Entry& entry) { return entry.info.name == info.name; });

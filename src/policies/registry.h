@@ -38,8 +38,8 @@ const std::vector<CacheInfo>& Caches();  // of this library
 // Throws Error naming the caches that exist.
 CacheInfo FindCache(const std::string& name);
 
-// A cache prepared for a model: the request, the factory of its policies, and a description of
-// exactly what is in force, by which two runs can be compared.
+// A cache prepared for a model: the request, the factory of its policies, and an exact description
+// of the settings in force, so that two runs can be compared.
 struct PreparedCache {
   CacheSpec spec;
   PolicyFactory make;
@@ -48,8 +48,8 @@ struct PreparedCache {
 
 // Reads the options and returns the factory of a cache's policies.
 using MakeCache = std::function<PolicyFactory(OptionReader& options, const PolicyContext& context)>;
-// A cache from outside this library, prepared by its name from now on, by any thread. It replaces
-// one added before under that name; Error if the name is one of Caches().
+// Adds a cache from outside this library under its name, for all threads. It replaces one added
+// before under that name; Error if the name is one of Caches().
 void AddCache(CacheInfo info, MakeCache make);
 void RemoveAddedCaches();
 

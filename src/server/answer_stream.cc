@@ -30,7 +30,7 @@ std::string AnswerStream::Release() {
     pending_.resize(found);
     return Finish(true);
   }
-  // The longest end of pending_ that begins a stop string waits for more.
+  // Hold back the longest end of pending_ that begins a stop string.
   size_t keep = 0;
   for (const std::string& stop : stops_) {
     for (size_t length = std::min(stop.size() - 1, pending_.size()); length > keep; --length) {

@@ -1,6 +1,6 @@
 // The text of an answer as its prefix becomes final: stop strings are found wherever they fall
-// between tokens, at most `max_tokens` tokens are given out, and text that could still turn out to
-// be the beginning of a stop string is held back. Streamed or not, an answer goes through here.
+// between tokens, at most `max_tokens` tokens are returned, and text that may be the beginning of a
+// stop string is held back. Streamed or not, an answer goes through here.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ class AnswerStream {
   std::vector<std::string> stops_;
   size_t max_tokens_;
   size_t num_tokens_ = 0;
-  std::string pending_;  // not given out: may begin a stop string
+  std::string pending_;  // held back: may begin a stop string
   bool finished_ = false, stopped_ = false;
 };
 

@@ -77,7 +77,7 @@ std::string TextOf(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) 
 
 ApiError ErrorOf(const Event& end) {
   switch (end.ending) {
-    case Ending::kInvalid:  // only a cache looks at its options this late
+    case Ending::kInvalid:  // only cache options are checked this late
       return ApiError(400, "invalid_request_error", end.text, "cache_options");
     case Ending::kTooLarge:
       return ApiError(413, "invalid_request_error", end.text, {}, "memory_exceeded");
@@ -131,7 +131,7 @@ OrderedJson ApiAnswer::Logprobs(const Choice& choice) const {
     tokens.push_back(text);
     offsets.push_back(offset);
     for (const char c : tokenizer_.TokenBytes(ids[i])) offset += (c & 0xc0) != 0x80 ? 1 : 0;
-    if (i == 0) {  // nothing before it predicts it
+    if (i == 0) {  // no token before it
       own.push_back(nullptr);
       top.push_back(nullptr);
       continue;

@@ -1,4 +1,4 @@
-// Answers: what became of a request's tasks becomes bodies and the events of a stream.
+// Turns the outcome of a request's tasks into response bodies and stream events.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace spa {
 
-// What a generation that did not finish tells the client.
+// The error for a generation that did not finish.
 ApiError ErrorOf(const Event& end);
 
 // Makes the bodies of one answer, which share id and time.

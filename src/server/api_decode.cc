@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// max_tokens and the canvas that holds them: whole blocks behind the prompt.
+// max_tokens and the canvas that holds them: whole blocks after the prompt.
 void ReadLengths(JsonFields& fields, const DecodeOptions& standard, size_t room, size_t most,
                  DecodeFields* read, DecodeChoices* choices) {
   constexpr size_t kAnything = size_t{1} << 30;
@@ -33,7 +33,7 @@ void ReadLengths(JsonFields& fields, const DecodeOptions& standard, size_t room,
   }
   const size_t gen_length = (read->max_tokens + block - 1) / block * block;
   choices->Set("gen-length", fmt::format("{}", gen_length));
-  // Otherwise it follows from the canvas, and the model's own way of decoding stays as it is.
+  // Otherwise it follows from the canvas, and the model's own defaults apply.
   if (asked_block) choices->Set("block-length", fmt::format("{}", block));
 }
 
@@ -66,7 +66,7 @@ void ReadOptions(JsonFields& fields, const DecodeOptions& standard, DecodeChoice
   }
 }
 
-// A sampled request without a seed gets a random one, which its statistics tell.
+// A sampled request without a seed gets a random one, returned in its statistics.
 void ReadSeed(JsonFields& fields, DecodeOptions* options) {
   const Json* seed = fields.Find("seed");
   if (seed == nullptr) {
@@ -75,7 +75,7 @@ void ReadSeed(JsonFields& fields, DecodeOptions* options) {
     options->seed = random() >> 11;  // exact in any JSON reader
     return;
   }
-  if (!seed->is_number_integer()) Refuse("seed", "'seed' must be a whole number of 64 bits");
+  if (!seed->is_number_integer()) Refuse("seed", "'seed' must be a 64-bit integer");
   options->seed = seed->is_number_unsigned() ? seed->get<uint64_t>()
                                              : static_cast<uint64_t>(seed->get<int64_t>());
 }

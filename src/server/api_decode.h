@@ -13,7 +13,7 @@ struct DecodeFields {
   bool clamped = false;   // max_tokens is less than was asked for
 };
 
-// For prompts of so many tokens at most, which must leave room for an answer. Throws ApiError.
+// For prompts of at most this many tokens, which must leave room for an answer. Throws ApiError.
 DecodeFields ReadDecode(JsonFields& fields, const Engine& engine, const ApiLimits& limits,
                         size_t prompt_tokens);
 

@@ -17,7 +17,7 @@ constexpr size_t kMaxMessages = 1024;
 
 std::string ReadContent(const Json& message) {
   const auto content = message.find("content");
-  if (content == message.end()) Refuse("messages", "a message must have a content");
+  if (content == message.end()) Refuse("messages", "a message must have 'content'");
   if (content->is_null() && message["role"] == "assistant") return "";
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) Refuse("messages", "a message's content must be text");
@@ -25,7 +25,7 @@ std::string ReadContent(const Json& message) {
   for (const Json& part : *content) {
     if (!part.is_object() || part.value("type", Json()) != "text" ||
         !part.value("text", Json()).is_string()) {
-      Refuse("messages", "only parts of the type text are supported in a message's content");
+      Refuse("messages", "only parts of type 'text' are supported in a message's content");
     }
     text += part["text"].get<std::string>();
   }
@@ -40,7 +40,7 @@ std::vector<TokenId> ReadIds(const Json& list, const std::string& name, const En
     const bool valid = item.is_number_integer() && item.get<double>() >= 0.0 &&
                        item.get<double>() < static_cast<double>(engine.vocabulary().num_tokens);
     if (!valid) {
-      Refuse(name, fmt::format("'{}' holds something that is not a token id of this model", name));
+      Refuse(name, fmt::format("'{}' has an element that is not a token id of this model", name));
     }
     ids.push_back(item.get<TokenId>());
   }
@@ -63,7 +63,7 @@ std::vector<TokenId> ReadMessages(JsonFields& fields, const Engine& engine) {
       Refuse("messages", fmt::format("a message's role must be one of {}", fmt::join(roles, ", ")));
     }
   }
-  // A conversation that ends with the assistant's words goes on from there.
+  // A conversation that ends with an assistant message continues it.
   std::string begun;
   if (messages.back().role == "assistant" && messages.size() > 1) {
     begun = messages.back().content;
@@ -99,7 +99,7 @@ std::vector<std::vector<TokenId>> ReadPrompts(JsonFields& fields, const Engine& 
     } else if (item.is_array()) {
       prompts.push_back(ReadIds(item, "prompt", engine));
       if (std::ranges::find(prompts.back(), engine.vocabulary().mask_id) != prompts.back().end()) {
-        Refuse("prompt", "'prompt' holds the mask token, which only the canvas may have");
+        Refuse("prompt", "'prompt' contains the mask token, which is reserved for the canvas");
       }
     } else {
       Refuse("prompt", "'prompt' must be text, token ids or a list of one of them");
@@ -117,11 +117,11 @@ std::optional<InfillFields> ReadInfill(JsonFields& fields, const Engine& engine,
   if (text && suffix) Refuse("suffix", "give a 'template' or a 'suffix', not both");
   if (engine.config().attention.kind == AttentionKind::kBlocks) {
     Refuse(name,
-           "this model decodes block by block and does not see what follows a gap: infilling needs "
-           "a model with full attention");
+           "this model decodes block by block and cannot see what follows a gap: infilling needs a "
+           "model with full attention");
   }
   if (fields.Bool("echo").value_or(false)) {
-    Refuse("echo", "a text with gaps is not echoed: a 'template' is answered whole anyway");
+    Refuse("echo", "'echo' cannot be used with gaps: a 'template' is returned whole anyway");
   }
   std::vector<TemplatePart> parts;
   if (text) {

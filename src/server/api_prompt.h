@@ -1,4 +1,4 @@
-// What a request asks: messages, text or token ids, as the ids the engine takes.
+// The prompt of a request (messages, text or token ids) as token ids.
 #pragma once
 
 #include <vector>

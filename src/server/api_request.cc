@@ -56,7 +56,7 @@ CacheSpec ReadCache(JsonFields& fields, const CacheSpec& standard) {
       Refuse("cache_options", fmt::format("the cache option '{}' must be a plain value", key));
     }
     spec.options[key] = value.is_string() ? value.get<std::string>() : value.dump();
-    // Files of this machine are the server's business.
+    // Requests must not name files on the server.
     if (key == "profile" && spec.options[key] != "auto" && spec.options[key] != "off") {
       Refuse("cache_options", "the cache option 'profile' may be auto or off in a request");
     }
@@ -64,7 +64,7 @@ CacheSpec ReadCache(JsonFields& fields, const CacheSpec& standard) {
   return spec;
 }
 
-// Fields of this and other servers' APIs that say nothing about the answer.
+// Fields of OpenAI's and other servers' APIs that do not affect the answer.
 constexpr const char* kInformative[] = {"user",
                                         "metadata",
                                         "store",
@@ -78,7 +78,7 @@ constexpr const char* kInformative[] = {"user",
                                         "verbosity",
                                         "reasoning_effort"};
 
-// Fields that this server has only in the form that changes nothing. Clients send them unasked.
+// Fields accepted only at the value that changes nothing; clients send them by default.
 void RefuseUnsupported(JsonFields& fields) {
   static const std::vector<std::pair<const char*, std::vector<Json>>> neutral = {
       {"frequency_penalty", {0}},
@@ -106,7 +106,7 @@ void RefuseUnsupported(JsonFields& fields) {
       {"include_stop_str_in_output", {false}},
       {"skip_special_tokens", {true}},
       {"spaces_between_special_tokens", {true}},
-      {"add_special_tokens", {true, false}},  // text is taken as it is either way
+      {"add_special_tokens", {true, false}},  // no difference here
       {"add_generation_prompt", {true}},
       {"continue_final_message", {false}},
       {"chat_template_kwargs", {Json::object()}},
@@ -127,7 +127,7 @@ bool ReadScore(Route route, JsonFields& fields, ApiRequest* request, GenerationT
   const Json* logprobs = fields.Find("logprobs");
   if (logprobs == nullptr || *logprobs == false || *logprobs == 0) return false;
   if (*logprobs != 1 && *logprobs != true) {
-    Refuse("logprobs", "'logprobs' may be 1: the token and the most probable one");
+    Refuse("logprobs", "'logprobs' may only be 1: the token and the most probable one");
   }
   const Json* length = fields.Find("max_tokens");
   if (!request->echo || length == nullptr || (*length != 0 && *length != 1) || request->stream) {
@@ -183,14 +183,14 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
   const size_t context = engine.config().context_length;
   const size_t most = limits.max_prompt_tokens == 0 ? context - 1 : limits.max_prompt_tokens;
   if (longest > std::min(most, context - 1)) {
-    throw ApiError(400, "invalid_request_error",
-                   fmt::format("the prompt has {} tokens; this server takes {} of prompt and {} "
-                               "in all",
-                               longest, most, context),
-                   route == Route::kChat ? "messages" : "prompt", "context_length_exceeded");
+    throw ApiError(
+        400, "invalid_request_error",
+        fmt::format("the prompt has {} tokens; this server takes {}, and {} with the answer",
+                    longest, most, context),
+        route == Route::kChat ? "messages" : "prompt", "context_length_exceeded");
   }
   if (score) {
-    // How to decode does not matter; the fields are those of a request that does.
+    // Scoring does not decode, but these fields are allowed.
     for (const char* name : {"max_completion_tokens", "temperature", "top_p", "top_k", "seed"}) {
       fields.Ignore(name);
     }
@@ -215,7 +215,7 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
     for (size_t i = 0; i < n; ++i) {
       request.tasks.push_back(task);
       request.tasks.back().prompt = prompt;
-      // Several answers to one prompt differ, and from those of the next seed.
+      // The n answers to a prompt differ from each other and from those of the next seed.
       if (i > 0)
         request.tasks.back().decode.seed = RandomStream(task.decode.seed, i, 0).Bits(0) >> 11;
     }

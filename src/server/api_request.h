@@ -1,4 +1,4 @@
-// Requests for answers: a body becomes tasks for the scheduler, or an ApiError. Knows no sockets.
+// Requests for answers: a body becomes tasks for the scheduler, or an ApiError. No HTTP here.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct ApiLimits {
   size_t max_prompt_tokens = 0;  // 0: the model's context alone
   size_t max_tokens = 0;         // of a canvas; 0: the context alone
   size_t max_prompts = 64;       // prompts times n of one request
-  bool lenient = false;          // unknown fields are ignored, and named in the answer's head
+  bool lenient = false;          // ignore unknown fields and name them in a response header
 };
 
 enum class Route { kChat, kCompletion };
@@ -28,8 +28,8 @@ struct ApiRequest {
   size_t n = 1;
   bool stream = false, include_usage = false;
   bool echo = false;                 // the prompt's text comes before the answer's
-  std::vector<std::string> ignored;  // fields nobody knows
-  bool clamped = false;              // asked for more tokens than fit: tasks[i].max_tokens do
+  std::vector<std::string> ignored;  // unknown fields
+  bool clamped = false;  // more tokens were asked for than fit (see tasks[i].max_tokens)
 };
 
 // Throws ApiError.

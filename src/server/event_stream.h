@@ -18,10 +18,10 @@ class EventStream {
   EventStream(const ApiRequest& request, const std::string& model_id, const Tokenizer& tokenizer,
               std::shared_ptr<Mailbox> mailbox);
 
-  // Waits for the first event. Throws ApiError if it is a failure: what goes wrong before anything
-  // was sent is an ordinary HTTP error. False if the client has gone away.
+  // Waits for the first event. Throws ApiError if it is a failure: before anything was sent, that
+  // is an ordinary HTTP error. False if the client has gone.
   bool Begin();
-  // Sends what has happened since; false ends the connection.
+  // Sends the events since then; false ends the connection.
   bool Write(httplib::DataSink& sink);
 
  private:

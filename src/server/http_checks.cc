@@ -10,7 +10,7 @@
 namespace spa {
 namespace {
 
-// Takes the same time whatever the two strings hold.
+// In constant time.
 bool SameKey(std::string_view given, std::string_view key) {
   unsigned difference = given.size() == key.size() ? 0 : 1;
   for (size_t i = 0; i < given.size(); ++i) {
@@ -39,21 +39,22 @@ void CheckHead(const httplib::Request& http, size_t body_bytes) {
   const size_t lengths = http.get_header_value_count("Content-Length");
   const std::string length = http.get_header_value("Content-Length");
   if (!encoding.empty() && encoding != "chunked") {
-    throw ApiError(501, "not_supported_error", "bodies are taken plain or in chunks");
+    throw ApiError(501, "not_supported_error",
+                   "this transfer encoding is not supported: send the body plain or chunked");
   }
   if (http.get_header_value("Content-Type").starts_with("multipart/")) {
     throw ApiError(415, "invalid_request_error", "the body must be JSON");
   }
   const bool digits = std::ranges::all_of(length, [](char c) { return c >= '0' && c <= '9'; });
   if (lengths > 1 || !digits || (lengths == 1 && (length.empty() || !encoding.empty()))) {
-    throw ApiError(400, "invalid_request_error", "the length of the body is not clear");
+    throw ApiError(400, "invalid_request_error", "the length of the body is ambiguous");
   }
   const bool wants_body = http.method == "POST" || http.method == "PUT" || http.method == "PATCH";
   if (wants_body && lengths == 0 && encoding.empty()) {
     throw ApiError(411, "invalid_request_error", "a body needs a Content-Length");
   }
   if (!wants_body && (!encoding.empty() || (lengths == 1 && length != "0"))) {
-    throw ApiError(400, "invalid_request_error", "this request has no body");
+    throw ApiError(400, "invalid_request_error", "this request must not have a body");
   }
   if (length.size() > 18 || (lengths == 1 && std::stoull(length) > body_bytes)) {
     throw ApiError(413, "invalid_request_error", "the body is too large");
@@ -62,12 +63,13 @@ void CheckHead(const httplib::Request& http, size_t body_bytes) {
 
 void CheckOrigin(const httplib::Request& http, const ServerOptions& options,
                  httplib::Response& out) {
-  // A page of another host must not use a visitor's browser to reach this server, whether it says
-  // so or pretends that its name is ours.
+  // A web page of another host must not reach this server through a visitor's browser, neither
+  // openly (Origin) nor by DNS rebinding (Host).
   const std::string host = http.get_header_value("Host");
   if (options.api_keys.empty() && IsLoopback(options.host) && !host.empty() &&
       !IsLoopback(HostName(host)) && HostName(host) != options.host) {
-    throw ApiError(403, "permission_error", "this server is for its own machine: see --host");
+    throw ApiError(403, "permission_error",
+                   "this server accepts only requests to its own address: see --host");
   }
   const std::string origin = http.get_header_value("Origin");
   if (!origin.empty()) {

@@ -1,4 +1,4 @@
-// Who may ask, and how: checked from a request's head, before its body is read. All throw ApiError.
+// Checks of a request's head, before its body is read. All throw ApiError.
 #pragma once
 
 #include <httplib.h>
@@ -9,9 +9,9 @@
 
 namespace spa {
 
-// A head must say clearly how long its body is, and that must be allowed.
+// The length of the body must be unambiguous and allowed.
 void CheckHead(const httplib::Request& http, size_t body_bytes);
-// Web pages of other hosts may ask only if they are named; those get their headers.
+// Web pages of other origins are refused unless listed; those get CORS headers.
 void CheckOrigin(const httplib::Request& http, const ServerOptions& options,
                  httplib::Response& out);
 void CheckKey(const httplib::Request& http, const ServerOptions& options);

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kMaxDepth = 32;
 
-// How deep lists and objects are nested. Values are copied and destroyed level by level, so depth
-// must be bounded before a body is parsed.
+// The nesting depth of lists and objects. Values are copied and destroyed recursively, so it must
+// be bounded before a body is parsed.
 size_t Depth(std::string_view json) {
   size_t depth = 0, deepest = 0;
   bool in_string = false;

@@ -1,4 +1,4 @@
-// The members of a request's body, read one by one. All functions throw ApiError.
+// Reads the fields of a request's body one by one. All functions throw ApiError.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -29,7 +29,7 @@ class JsonFields {
   std::optional<double> Number(const std::string& name, double least, double most);
   std::optional<size_t> Count(const std::string& name, size_t least, size_t most);
   std::optional<std::string> Text(const std::string& name);
-  // A field of the API that this server has only in its neutral form.
+  // A field of the API that is accepted only at its neutral value.
   void Only(const std::string& name, const std::vector<Json>& neutral);
   void Ignore(const std::string& name) { known_.insert(name); }
 

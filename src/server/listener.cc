@@ -49,7 +49,7 @@ void AddressAndPort(const sockaddr_storage& address, std::string& ip, int& port)
   ip = text;
 }
 
-// How often a wait looks whether the server closes.
+// How often a waiting thread checks whether the server is closing.
 constexpr int kSliceMs = 200;
 
 // cpp-httplib asks a stream whether it can be written with is_writable() up to 0.19 and with
@@ -74,7 +74,7 @@ class Connection : public httplib::Stream {
 
   bool is_readable() const { return Poll(socket_, POLLIN, 0); }
   bool wait_readable() const { return begin_ != end_ || Wait(POLLIN, read_until_); }
-  // The library gives up on a stream that is not writable; write() gives a slow reader its time.
+  // The library gives up on a stream that is not writable; write() waits for slow readers.
   bool is_writable() const { return !PeerGone(socket_); }
   bool wait_writable() const { return !PeerGone(socket_); }
 
@@ -128,8 +128,8 @@ class Connection : public httplib::Stream {
   bool WaitForRequest() { return begin_ != end_ || Wait(POLLIN, Clock::now() + limits_.idle_time); }
   bool Gone() const { return PeerGone(socket_); }
 
-  // Ends our side and reads what the peer still sends for a moment: closing at once would take an
-  // answer back that it has not read yet.
+  // Shuts down our side and briefly drains the peer's: closing at once could discard an answer that
+  // the peer has not read yet.
   void Close() {
     shutdown(socket_, SHUT_WR);
     const auto until = Clock::now() + std::chrono::milliseconds(500);
@@ -167,12 +167,12 @@ thread_local Connection* current = nullptr;
 Listener::Listener(const ListenerLimits& limits) : limits_(limits) {
   set_payload_max_length(limits.body_bytes);
   set_tcp_nodelay(true);
-  // The library would share a port with another server that listens on it.
+  // By default the library would share a port with another server.
   set_socket_options([](socket_t socket) {
     const int on = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   });
-  // Only what the library tells clients in its Keep-Alive header; the loop below decides.
+  // Only for the Keep-Alive header; the loop below decides.
   set_keep_alive_max_count(1000);
   set_keep_alive_timeout(limits.idle_time.count());
   new_task_queue = [connections = limits.connections] {

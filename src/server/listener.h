@@ -1,5 +1,6 @@
-// cpp-httplib's server with connections of our own: a request must arrive within a time and a size,
-// whatever the pace of its bytes, and a handler can ask whether its client is still there.
+// cpp-httplib's server with our own connections: a request must arrive within limits of time and
+// size, however slowly its bytes trickle in, and a handler can ask whether its client is still
+// connected.
 #pragma once
 
 #include <httplib.h>
@@ -16,7 +17,7 @@ struct ListenerLimits {
   size_t body_bytes = 8 << 20;
   size_t head_bytes = 64 << 10;
   std::chrono::seconds read_time{30};   // for a whole request
-  std::chrono::seconds idle_time{5};    // before a connection's next request: it holds a thread
+  std::chrono::seconds idle_time{5};    // before a connection's next request, as it holds a thread
   std::chrono::seconds write_time{30};  // for a client that does not read
 };
 
@@ -26,19 +27,18 @@ class Listener : public httplib::Server {
 
   // Binds; port 0 takes a free one. Returns the port, or -1.
   int Bind(const std::string& host, int port);
-  // No new connections and no further requests on those that are open.
+  // Refuses new connections, and further requests on open ones.
   void Close();
 
   // Called on the connection's thread before a request is read.
   std::function<void()> on_request;
 
-  // For the handlers of the request on this thread:
-  // whether its client has gone away;
+  // For the handlers of the request on this thread: its client has disconnected;
   static bool ClientGone();
-  // its head is fine, its body may come;
+  // its head is accepted, so the body may follow;
   static void AllowBody();
-  // it was read to its last byte, so that the next one can follow on the same connection. Anything
-  // else closes it: what is left over must not be taken for a request.
+  // it was read to its last byte, so that the next one can follow on the same connection. Otherwise
+  // the connection is closed: leftover bytes must not be parsed as a request.
   static void KeepOpen();
 
  private:

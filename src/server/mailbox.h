@@ -1,5 +1,5 @@
-// Where the scheduler leaves what happens to a request and its HTTP thread picks it up. A request
-// may consist of several generations (choices); events say which.
+// A queue of events from the scheduler to a request's HTTP thread. A request may have several
+// generations (choices); events say which.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace spa {
 
-// The canvas after a step, as the page draws it.
+// The canvas after a step, for the page.
 struct Frame {
   size_t step = 0;  // 1 after the first
   size_t prompt_tokens = 0;
@@ -35,9 +35,9 @@ struct Frame {
 enum class Ending {
   kStop,      // an end token or a stop string
   kLength,    // the canvas or max_tokens
-  kInvalid,   // the request cannot be run; message says why
+  kInvalid,   // the request cannot run; the message says why
   kTooLarge,  // it needs more memory than the server has for all
-  kFailed,    // our fault
+  kFailed,    // internal error
   kTimeout,   // its time was up
   kShutdown,  // the server is going down
 };
@@ -46,10 +46,10 @@ struct Event {
   enum class Kind { kStarted, kText, kFrame, kProgress, kEnd };
   Kind kind = Kind::kText;
   size_t choice = 0;
-  std::string text = {};          // kText: final text; kEnd: what went wrong, if anything did
+  std::string text = {};          // kText: final text; kEnd: error message, if any
   Frame frame = {};               // kFrame
-  size_t layer = 0, layers = 0;   // kProgress: how far a long step is
-  std::string reason = {};        // kEnd: what went wrong, for the log alone
+  size_t layer = 0, layers = 0;   // kProgress: layers done of a long step
+  std::string reason = {};        // kEnd: the cause, for the log only
   Ending ending = Ending::kStop;  // kEnd
   GenerationStats stats = {};     // kEnd
   // kEnd of a prompt that was scored: of every token but the first, and of the one predicted.
@@ -59,7 +59,7 @@ struct Event {
   bool finished() const { return ending == Ending::kStop || ending == Ending::kLength; }  // kEnd
 };
 
-// How long a thread waits for events before it looks whether its client is still there.
+// How long a thread waits for events before it checks whether its client is still connected.
 constexpr std::chrono::milliseconds kLook{50};
 
 class Mailbox {
@@ -72,14 +72,14 @@ class Mailbox {
     arrived_.notify_one();
   }
 
-  // What has arrived; waits for something until `timeout`.
+  // The events so far; waits up to `timeout` for one.
   std::vector<Event> Take(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     arrived_.wait_for(lock, timeout, [&] { return !events_.empty(); });
     return std::exchange(events_, {});
   }
 
-  // The client is gone: its generations end before their next step.
+  // The client has gone: its generations end before their next step.
   void Cancel() { cancelled_ = true; }
   bool cancelled() const { return cancelled_; }
 

@@ -1,6 +1,6 @@
-// Memory promised to running generations, so that together they never take more than there is.
-// Their states add up; all of them work in one workspace, which grows with the rows of the largest
-// step and is kept until it is released. Not thread-safe.
+// Memory promised to running generations, so that together they never exceed the limit. Their
+// states add up. They share one workspace, which grows with the rows of the largest step and is
+// kept until released. Not thread-safe.
 #pragma once
 
 #include "engine/memory.h"
@@ -13,15 +13,15 @@ class MemoryAccount {
   MemoryAccount(const Engine& engine, size_t limit) : engine_(engine), limit_(limit) {}
 
   bool NeverFits(const MemoryNeed& need) const { return TotalBytes(engine_, need) > limit_; }
-  // Beside what runs.
+  // Whether it fits beside the running ones.
   bool Fits(const MemoryNeed& need) const;
   // Promises it. True if there is room only when the workspace is released first
   // (Transformer::ReleaseWorkspace).
   bool Take(const MemoryNeed& need);
   void Return(const MemoryNeed& need);
-  // What is held of requests that have ended (PrefixStore). It may be dropped at any time.
+  // Bytes held for requests that have ended (PrefixStore). They may be dropped at any time.
   void SetHeld(size_t bytes) { held_ = bytes; }
-  // Whether the held bytes and the kept workspace leave too little for what runs.
+  // Whether the held bytes and the kept workspace leave too little for running generations.
   bool Over() const { return promised() > limit_; }
 
   // Now, the workspace that is kept and the held bytes included.

@@ -20,16 +20,16 @@ class Metrics {
   void CountStep(double seconds, size_t num_sequences);
   void SetQueued(size_t count);
   void SetRunning(size_t count);
-  // Of the memory for generations: what there is, and what is promised now.
+  // Memory for generations: the limit, and what is promised now.
   void SetMemory(size_t limit);
   void SetPromised(size_t bytes);
-  // What is held of requests that have ended, and how many of them were dropped so far.
+  // Prefixes held for later requests, and how many have been dropped so far.
   void SetPrefixes(size_t count, size_t bytes, size_t dropped);
   void CountMemoryWait();
   void CountTooLarge();
 
   size_t queued() const;
-  // Mean seconds of the last requests, to tell a client when to come back.
+  // Mean seconds of recent requests, for Retry-After.
   double TypicalSeconds() const;
 
   std::string Text() const;

@@ -35,7 +35,7 @@ double RequestLog::seconds() const {
 }
 
 void RequestLog::Explain(const std::string& why) {
-  constexpr size_t kMostBytes = 300;  // a client may put any text into the name of a field
+  constexpr size_t kMostBytes = 300;  // field names are chosen by the client
   if (error.empty()) error = why.substr(0, kMostBytes);
 }
 

@@ -1,4 +1,4 @@
-// What is known of the request on this thread, for its line in the log.
+// What the log line of this thread's request will say.
 #pragma once
 
 #include <chrono>
@@ -18,9 +18,9 @@ struct RequestLog {
   double seconds() const;
   // Why it was refused or failed; the first reason stays.
   void Explain(const std::string& why);
-  // What became of one of its generations.
+  // How one of its generations ended.
   void Add(const Event& end);
-  // The line. `method` and `path` are names of ours, not what the client sent.
+  // The line. `method` and `path` are our own names, not what the client sent.
   std::string Line(const std::string& method, const std::string& path, int status) const;
 };
 

@@ -65,20 +65,19 @@ void RouteTable::SendUnrouted(const Request& http, Response& out) const {
   const HttpRoute* route = Find(http.path);
   if (out.status == 404 && route != nullptr && route->method != http.method) {
     out.set_header("Allow", route->method);
-    SendErrorAndClose(
-        out, ApiError(405, "invalid_request_error",
-                      http.path + " is asked with " + route->method + ", not " + http.method, {},
-                      "method_not_allowed"));
+    SendErrorAndClose(out, ApiError(405, "invalid_request_error",
+                                    http.path + " takes " + route->method + ", not " + http.method,
+                                    {}, "method_not_allowed"));
   } else if (out.status == 404) {
-    SendErrorAndClose(out, ApiError(404, "invalid_request_error",
-                                    "there is nothing here: the API is at /v1/chat/completions, "
-                                    "/v1/completions and /v1/models",
-                                    {}, "unknown_url"));
+    SendErrorAndClose(
+        out,
+        ApiError(404, "invalid_request_error",
+                 "not found: the API is at /v1/chat/completions, /v1/completions and /v1/models",
+                 {}, "unknown_url"));
   } else if (out.status == 413) {
     SendErrorAndClose(out, ApiError(413, "invalid_request_error", "the body is too large"));
   } else {
-    SendErrorAndClose(
-        out, ApiError(out.status, "invalid_request_error", "this is not a request we understand"));
+    SendErrorAndClose(out, ApiError(out.status, "invalid_request_error", "malformed request"));
   }
 }
 

@@ -1,5 +1,4 @@
-// The one table of addresses. Routing, keys, 405 answers and the names in metrics and log come from
-// it.
+// The route table. Routing, keys, 405 responses and the names in metrics and log come from it.
 #pragma once
 
 #include <httplib.h>
@@ -15,7 +14,7 @@ namespace spa {
 
 struct HttpRoute {
   std::string method;  // GET or POST
-  std::string path;    // a * at its end stands for anything: http.matches[1] has it
+  std::string path;    // may end in *, which matches anything: http.matches[1]
   bool needs_key = true;
   // May throw ApiError. `body` is empty for GET.
   std::function<void(const httplib::Request& http, const std::string& body, httplib::Response& out)>
@@ -28,18 +27,18 @@ class RouteTable {
 
   // nullptr if there is nothing at this path.
   const HttpRoute* Find(const std::string& path) const;
-  // Makes the listener answer all of them. The table must outlive it.
+  // Registers all routes. The table must outlive the listener.
   void Register(Listener& listener, size_t body_bytes) const;
-  // The answer to a request that no route took, or that could not be read.
+  // The response to a request that no route took or that could not be read.
   void SendUnrouted(const httplib::Request& http, httplib::Response& out) const;
 
  private:
   std::vector<HttpRoute> routes_;
 };
 
-// Both leave the reason for the log.
+// Both note the reason for the log.
 void SendError(httplib::Response& out, const ApiError& error);
-// The request was not read to its end: the connection closes behind this answer.
+// The request was not read to its end, so the connection is closed after this response.
 void SendErrorAndClose(httplib::Response& out, const ApiError& error);
 
 }  // namespace spa

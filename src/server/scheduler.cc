@@ -17,7 +17,7 @@ double Seconds(std::chrono::steady_clock::duration duration) {
 // Prepared caches kept at a time. Preparing one again reads its proxies from disk.
 constexpr size_t kMaxCaches = 8;
 
-// Rows of a step that scores a prompt: others wait for it.
+// Rows of a step that scores a prompt; other requests wait for it.
 constexpr size_t kScoreRows = 512;
 
 LikelihoodOptions ScoreOptions() {
@@ -120,7 +120,7 @@ void Scheduler::Step() {
   try {
     runner_.Step();
   } catch (...) {
-    // Which of them was at fault cannot be told; the states are half-way through a step.
+    // Which one was at fault is unknown; all states are half-way through a step.
     for (const JobPtr& job : running_) EndByException(*job);
     running_.clear();
     return;
@@ -204,7 +204,7 @@ void Scheduler::Admit() {
     }
     if (ShouldEnd(*job) || !PrepareJob(*job)) continue;
     if (!MakeRoom(job->need)) {
-      // In turn: it starts as soon as enough of those before it have ended.
+      // In order: it starts as soon as enough earlier ones have ended.
       if (!std::exchange(job->waited, true)) metrics_.CountMemoryWait();
       const std::lock_guard lock(mutex_);
       waiting_.push_front(std::move(job));
@@ -326,7 +326,7 @@ Frame Scheduler::MakeFrame(Job& job) const {
     }
   }
   for (size_t i = 0; i < decoder.positions().size(); ++i) {
-    if (decoder.positions()[i] >= decoder.moved_from()) continue;  // another token's now
+    if (decoder.positions()[i] >= decoder.moved_from()) continue;  // has moved
     const size_t cell = decoder.positions()[i] - begin;
     const Candidate& candidate = decoder.candidates()[i];
     job.confidence[cell] = static_cast<float>(candidate.probability);
@@ -350,7 +350,7 @@ void Scheduler::EndByException(Job& job) {
         error.what());
     if (options_.on_model_changed) options_.on_model_changed(error.what());
   } catch (const Error& error) {
-    // Before it starts, the request is at fault.
+    // Errors before the start are the request's fault.
     if (job.generation == nullptr && !job.scorer) {
       return End(job, Ending::kInvalid, error.what());
     }
@@ -409,7 +409,7 @@ void Scheduler::End(Job& job, Ending ending, std::string message, std::string re
     stats.canvas_tokens = job.task.decode.gen_length;
     stats.seed = job.task.decode.seed;
   }
-  // A step that failed left its states half-way.
+  // A failed step leaves its states half-way.
   Release(job, ending == Ending::kFailed ? Prefix::kDrop : Prefix::kKeep);
   metrics_.CountGeneration(stats);
   job.mailbox->Post(std::move(event));

@@ -1,7 +1,6 @@
 // Continuous batching at step granularity: one thread owns the engine and steps all running
 // generations together; requests join and leave between steps. Each generation has its own state,
-// and the engine's numbers do not depend on the batch, so an answer is the one its request would
-// get alone.
+// and numbers do not depend on the batch, so every request gets the answer it would get alone.
 #pragma once
 
 #include <atomic>
@@ -32,7 +31,7 @@ namespace spa {
 struct GenerationTask {
   std::vector<TokenId> prompt;
   Given given;                // a text with gaps (engine/infill.h),
-  std::string before, after;  // and what of it stands around its canvas, given out with it
+  std::string before, after;  // and its text around the canvas, returned with it
   DecodeOptions decode;
   CacheSpec cache;
   std::vector<std::string> stops;
@@ -47,23 +46,23 @@ struct GenerationTask {
 struct SchedulerOptions {
   size_t parallel = 4;  // generations stepped together
   size_t queue = 64;    // generations waiting
-  // Bytes that running generations may take together. What does not fit now waits its turn; what
-  // never fits is refused.
+  // Bytes that running generations may take together. A request that does not fit now waits; one
+  // that never fits is refused.
   size_t memory = std::numeric_limits<size_t>::max();
   // Of these, for keys and values of requests that have ended (PrefixStore); running generations
   // come first. 0: nothing is kept.
   size_t prefix_memory = 0;
-  // A step that takes longer than this tells how far it is, and again after the same time.
+  // A step that takes longer than this reports its progress, again and again at this interval.
   std::chrono::milliseconds long_step{500};
-  // Called when the model's file is found changed (ModelFile::CheckUnchanged), after the requests
-  // of that step have been told: the server can answer none any more.
+  // Called when the model file has changed (ModelFile::CheckUnchanged), after the requests of that
+  // step have failed: the server cannot answer any more.
   std::function<void(const std::string& message)> on_model_changed = {};
 };
 
 class Scheduler {
  public:
   // Engine and metrics must outlive the scheduler; nothing else may run the engine meanwhile. Tasks
-  // that ask for `cache` need not wait until it is prepared.
+  // that use `cache` do not wait for it to be prepared.
   Scheduler(Engine& engine, const SchedulerOptions& options, SharedCache cache, Metrics& metrics);
   ~Scheduler();
 
@@ -71,7 +70,8 @@ class Scheduler {
   // All tasks of a request or none. Events of tasks[i] carry choice i.
   Admission Submit(std::vector<GenerationTask> tasks, const std::shared_ptr<Mailbox>& mailbox);
 
-  // Takes nothing new, lets what is there finish for at most `grace`, ends the rest with kShutdown.
+  // Accepts nothing new, gives running tasks at most `grace` to finish, ends the rest with
+  // kShutdown.
   void Drain(std::chrono::milliseconds grace);
   bool draining() const { return draining_; }
 
@@ -97,14 +97,14 @@ class Scheduler {
   void Loop();
   // One forward pass for everything in running_.
   void Step();
-  // Tells those who watch how far a long step is.
+  // Reports the progress of a long step to streaming clients.
   void TellProgress(size_t layer, size_t layers);
   // Moves waiting jobs to running_ while there is room.
   void Admit();
-  // Both end the job and return false if it cannot be run. The first finds out what it needs.
+  // Both end the job and return false if it cannot run. The first determines its memory need.
   bool PrepareJob(Job& job);
   bool StartJob(Job& job);
-  // Ends jobs whose client is gone or whose time is up.
+  // Ends jobs whose client has gone or whose time is up.
   void Sweep(std::deque<JobPtr>& waiting);
   bool ShouldEnd(Job& job);
   void Publish(Job& job);
@@ -112,17 +112,17 @@ class Scheduler {
   // One forward pass of a prompt that is scored.
   void StepScore(Job& job);
   Frame MakeFrame(Job& job) const;
-  // `reason` is for the log: what happened inside is not for clients.
+  // `reason` goes to the log only: clients do not see internals.
   void End(Job& job, Ending ending, std::string message = {}, std::string reason = {});
   // Ends the job because of the exception being handled.
   void EndByException(Job& job);
-  // Gives back what the job holds, and keeps its keys and values for others.
+  // Frees what the job holds, and keeps its keys and values for others.
   enum class Prefix { kKeep, kDrop };
   void Release(Job& job, Prefix prefix);
-  // Drops kept prefixes until `need` fits beside what runs. False if it does not.
+  // Drops kept prefixes until `need` fits beside the running jobs. False if it never does.
   bool MakeRoom(const MemoryNeed& need);
   void NotePrefixes();
-  // Error if preparing the cache would keep the others waiting.
+  // Error if preparing the cache would make others wait.
   SharedCache Prepare(const CacheSpec& spec);
 
   Engine& engine_;
@@ -138,7 +138,7 @@ class Scheduler {
   std::atomic<bool> stop_{false};  // end everything, now
   std::atomic<bool> draining_{false};
   std::vector<JobPtr> running_;                // of the loop alone
-  std::string own_cache_;                      // what the server was started with
+  std::string own_cache_;                      // the server's default
   std::map<std::string, SharedCache> caches_;  // of the loop alone
   Runner runner_;                              // of the loop alone
   Clock::time_point told_;                     // of the loop alone: the step's last progress

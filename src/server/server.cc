@@ -17,22 +17,22 @@ namespace spa {
 namespace {
 
 constexpr bool kOpen = false, kNeedsKey = true;  // HttpRoute::needs_key
-constexpr int kClientClosed = 499;               // for the log: nobody is there to read it
+constexpr int kClientClosed = 499;               // for the log only: the client has gone
 
 void SendPage(httplib::Response& out) {
-  // Nothing but what the page carries itself may run, and nothing may frame it.
+  // Only the page's own script may run, and nothing may frame the page.
   out.set_header("Content-Security-Policy",
                  "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
                  "img-src data:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'");
   out.set_header("X-Content-Type-Options", "nosniff");
-  // By a provider, or the library would compress the page anew for each browser: seconds.
+  // Sent by a provider, or the library would compress the page for each browser: seconds.
   out.set_content_provider(EmbeddedPage().size(), "text/html; charset=utf-8",
                            [](size_t offset, size_t length, httplib::DataSink& sink) {
                              return sink.write(EmbeddedPage().data() + offset, length);
                            });
 }
 
-// Names from a request for the head of its answer, where not every character is safe.
+// Field names from a request, made safe for a response header.
 std::string HeaderList(const std::vector<std::string>& names) {
   constexpr size_t kMostBytes = 1000;
   std::string list;
@@ -81,7 +81,7 @@ Server::~Server() {
 
 void Server::Shutdown(std::chrono::milliseconds grace) {
   scheduler_.Drain(grace);
-  // The listener cuts streams when it stops, so what has been said must be sent first.
+  // The listener cuts streams when it stops, so pending events must be sent first.
   for (int i = 0; i < 100 && open_streams_ > 0; ++i) std::this_thread::sleep_for(kLook);
   listener_.Close();
 }
@@ -149,12 +149,13 @@ void Server::SetHandlers() {
   };
   listener_.set_pre_routing_handler([this](const Request& http, Response& out) {
     out.set_header("x-request-id", CurrentRequest().id);
-    // A part of an answer is of no use to anybody, and a thousand parts of the page are an attack.
+    // Range requests: part of an answer is useless, and a thousand ranges of the page are an
+    // attack.
     const_cast<Request&>(http).ranges.clear();
     try {
       CheckHead(http, options_.listener.body_bytes);
       CheckOrigin(http, options_, out);
-      if (http.method == "OPTIONS") {  // asked before the key is known
+      if (http.method == "OPTIONS") {  // preflight, sent without the key
         out.status = 204;
         return httplib::Server::HandlerResponse::Handled;
       }
@@ -192,7 +193,7 @@ void Server::Complete(Route route, const Request& http, const std::string& body,
       task.deadline = CurrentRequest().start + options_.request_time;
     }
   }
-  // What was not done as asked.
+  // Tell the client what was ignored or clamped.
   if (!request.ignored.empty()) out.set_header("x-spa-ignored", HeaderList(request.ignored));
   if (request.clamped) {
     out.set_header("x-spa-max-tokens", std::to_string(request.tasks[0].max_tokens));
@@ -267,10 +268,10 @@ void Server::Stream(const ApiRequest& request, const std::shared_ptr<Mailbox>& m
   ++open_streams_;
   const auto provide = [stream](size_t, httplib::DataSink& sink) { return stream->Write(sink); };
   const auto finish = [this, mailbox](bool) {
-    mailbox->Cancel();  // whether it is finished or its client is gone
+    mailbox->Cancel();  // finished, or the client has gone
     --open_streams_;
   };
-  if (http.version == "HTTP/1.0") {  // knows no chunks: the end of the connection is the end
+  if (http.version == "HTTP/1.0") {  // has no chunks: closing the connection ends the body
     out.set_header("Connection", "close");
     out.set_content_provider("text/event-stream", provide, finish);
   } else {

@@ -20,8 +20,8 @@ namespace spa {
 
 class Server {
  public:
-  // The engine must outlive the server and belongs to it meanwhile. Throws Error if the address
-  // cannot be used.
+  // The engine must outlive the server, and nothing else may use it meanwhile. Throws Error if the
+  // address cannot be used.
   Server(Engine& engine, const ServerOptions& options)
       : Server(engine, options, engine.PrepareCache(options.cache)) {}
   // With options.cache already prepared.
@@ -57,7 +57,7 @@ class Server {
   std::atomic<size_t> open_streams_{0};
   std::atomic<uint64_t> num_requests_{0};
   int port_ = 0;
-  std::atomic<bool> ended_{false};  // the listener does not listen any more
+  std::atomic<bool> ended_{false};  // the listener has stopped
   std::thread thread_;
 };
 

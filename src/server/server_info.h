@@ -1,4 +1,4 @@
-// What the server says about itself.
+// Descriptions of the server and its model.
 #pragma once
 
 #include <string>

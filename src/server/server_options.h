@@ -1,4 +1,4 @@
-// How a server is to run.
+// Server settings.
 #pragma once
 
 #include <chrono>
@@ -16,9 +16,9 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 8080;                    // 0: any free one
   std::vector<std::string> api_keys;  // empty: no key needed
-  std::vector<std::string> origins;   // web pages of other hosts that may call us; "*": all
+  std::vector<std::string> origins;   // other web origins that may call the API; "*": all
   std::string model_id;
-  CacheSpec cache{.name = "spa", .options = {}};  // of requests that name none
+  CacheSpec cache{.name = "spa", .options = {}};  // the default
   SchedulerOptions scheduler;
   ApiLimits limits;
   ListenerLimits listener;

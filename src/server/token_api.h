@@ -1,4 +1,4 @@
-// The tokenizer over HTTP, as vLLM has it and lm-eval's API models expect it.
+// The tokenizer over HTTP, with vLLM's routes, which lm-eval's API models expect.
 #pragma once
 
 #include <string>

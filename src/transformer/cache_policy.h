@@ -4,7 +4,7 @@
 // BeginStep, then PlanLayer (and BeforeAttention and AfterAttention, if asked for) for every layer,
 // then EndStep.
 //
-// The transformer completes every plan, so no policy has to think of this:
+// The transformer completes every plan, so policies need not handle these rules:
 // - rows that were never computed are planned in every layer;
 // - wanted rows are recomputed, unless unplanned rows reuse an update or an output;
 // - in the last layer only rows whose logits are read matter;
@@ -29,7 +29,7 @@
 
 namespace spa {
 
-// What a live row that is not recomputed gives to the next layer.
+// What a live row passes to the next layer if it is not recomputed.
 enum class Reuse {
   kNothing,  // there are no such rows
   kUpdate,   // its input plus the update (attention + FFN) of its last recomputation
@@ -44,19 +44,19 @@ struct Keeps {
   Reuse reuse = Reuse::kNothing;
   // False: the rows read in the last layer are always recomputed, so nothing is kept there.
   bool reuse_in_last_layer = true;
-  // False: only keys and values are kept of the prompt's rows; one that is live is recomputed.
+  // False: of the prompt's rows only keys and values are kept; a live one is recomputed.
   bool reuse_in_prompt = true;
   size_t query_layers = 0;  // the first layers whose queries are kept
   bool inputs = false;      // inputs of every layer: a planned row that did not reach a layer
                             // starts again from the input it last had there
-  // Not kept, but computed: head-averaged attention weights, shown to AfterAttention.
+  // Computed, not kept: head-averaged attention weights, passed to AfterAttention.
   bool attention = false;
-  // Likewise: EndStep hears of every open position whose row was computed, not only of those the
-  // decoder chose among.
+  // Likewise: EndStep gets every open position whose row was computed, not only the decoder's
+  // candidates.
   bool confidence = false;
   // The cache is only correct where a row sees no block after its own.
   bool needs_block_attention = false;
-  // Another sequence with the same first tokens may start from what is kept of them.
+  // Another sequence that begins with the same tokens may start from what is kept of them.
   bool warm_start = false;
 
   bool operator==(const Keeps&) const = default;
@@ -66,7 +66,7 @@ struct Keeps {
 struct LayerPlan {
   RowSet k_rows, v_rows;  // whose keys / values are projected and stored
   RowSet out_rows;        // rows that run attention and FFN
-  RowSet live;            // rows that go on to the next layer, out_rows included
+  RowSet live;            // rows that enter the next layer, out_rows included
   // Rows whose queries are projected, if not all out_rows: the others use their kept ones
   // (Keeps::query_layers).
   std::optional<RowSet> q_rows = {};

@@ -11,8 +11,8 @@
 namespace spa {
 namespace {
 
-// Rows are repeated once per expert, so the widest matrices are made of this many at a time: 70 MB
-// for LLaDA2-mini.
+// Rows are repeated once per expert, so the widest matrices are computed this many rows at a time:
+// 70 MB for LLaDA2-mini.
 constexpr size_t kRows = 1024;
 
 // The scores that rank experts and those that weigh them.   [experts] each
@@ -118,8 +118,8 @@ size_t ExpertStep::WorkspaceBytes(const ExpertConfig& config, size_t model_dim, 
   const size_t rows = std::min(num_rows, kRows), grouped = rows * config.used;
   const size_t widest = std::max(grouped * config.dim, rows * config.shared_dim);
   const size_t floats = 2 * grouped * model_dim + 2 * widest + rows * config.count;
-  // The int8 forms of x, of its groups and of the gates: two bytes per value are more than enough,
-  // and every expert may fill up a tile of four rows.
+  // The int8 forms of x, of its groups and of the gates take less than two bytes per value; every
+  // expert may pad a tile of four rows.
   const size_t int8 = rows * model_dim + (grouped + 3 * config.count) * (model_dim + config.dim) +
                       rows * config.shared_dim;
   const size_t routing = grouped * 4 * sizeof(uint32_t);

@@ -33,7 +33,7 @@ void Gate(Activation activation, MatView<float> gate, MatView<const float> up, T
 
 class ExpertStep {
  public:
-  // An upper bound of what a step over `num_rows` rows takes, kept for the next.
+  // An upper bound of the memory a step over `num_rows` rows takes; it is kept for the next step.
   static size_t WorkspaceBytes(const ExpertConfig& config, size_t model_dim, size_t num_rows);
 
   // y = the experts' output for the normed rows x.   x, y: [rows, model_dim]
@@ -41,7 +41,7 @@ class ExpertStep {
            MatView<float> y, ThreadPool& pool) {
     Run(config, weights, x, x, y, pool);
   }
-  // The same with a router that sees rows of its own.   routed: [rows, model_dim]
+  // The same with separate rows for the router.   routed: [rows, model_dim]
   void Run(const ExpertConfig& config, const ExpertWeights& weights, MatView<const float> routed,
            MatView<const float> x, MatView<float> y, ThreadPool& pool);
 

@@ -26,11 +26,11 @@ struct SequenceStep;
 
 class LayerStep {
  public:
-  // The widest matrices of a layer are made this many rows at a time: 25 MB for LLaDA, which stays
-  // in a large L3, where a prompt of 8192 rows would take 800.
+  // The widest matrices of a layer are computed this many rows at a time: 25 MB for LLaDA, which
+  // fits a large L3; all 8192 rows of a prompt would take 800 MB.
   static constexpr size_t kFfnRows = 256;
 
-  // ropes: of the layers with a window or alike, and of wide ones (ModelConfig::wide).
+  // ropes: for ordinary layers, and for wide ones (ModelConfig::wide).
   LayerStep(const ModelConfig& config, const std::array<RopeTable, 2>& ropes, ThreadPool& pool,
             PhaseClock& clock);
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr TokenId kNeverRan = -1;
 
-// Layers with a store of their own. All share one if nothing is kept in it and it fits all.
+// Layers with their own store. All share one if nothing is kept in it and its shape fits all.
 size_t KvLayers(const ModelConfig& config, const Keeps& keeps) {
   return keeps.kv || !config.layer_shapes.empty() ? config.num_layers : 1;
 }
@@ -79,7 +79,7 @@ bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPoo
       std::find(donor.tokens_.begin(), donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows),
                 kNeverRan) == donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows);
   if (!keeps_.warm_start || keeps_ != donor.keeps_ || !ran) return false;
-  // A row that may reuse something is computed anew if the donor kept nothing of it.
+  // A row that may reuse something is recomputed if the donor kept nothing of it.
   if (donor.first_reusing_ > first_reusing_) num_rows = std::min(num_rows, first_reusing_);
   for (size_t layer = 0; layer < kv_.size(); ++layer) {
     kv_[layer].CopyRows(donor.kv_[layer], num_rows, pool);

@@ -16,8 +16,8 @@ namespace spa {
 
 class SequenceState {
  public:
-  // `num_rows` is the most the sequence may grow to; rows cost memory once they are visible.
-  // `prompt_rows` is how many of them predict no position of the canvas.
+  // `num_rows` is the largest size the sequence may grow to; rows take memory once they are
+  // visible. `prompt_rows` of them predict no position of the canvas.
   SequenceState(const ModelConfig& config, size_t num_rows, size_t prompt_rows, KvType kv_type,
                 std::unique_ptr<CachePolicy> policy);
 
@@ -28,7 +28,7 @@ class SequenceState {
 
   size_t num_rows() const { return num_rows_; }
   CachePolicy& policy() { return *policy_; }
-  // Which rows see which: the model's pattern, unless another is set before the first step.
+  // Which rows see which: the model's pattern, unless another one is set before the first step.
   const AttentionPattern& attention() const { return attention_; }
   void set_attention(const AttentionPattern& attention) { attention_ = attention; }
   const Keeps& keeps() const { return keeps_; }
@@ -38,7 +38,7 @@ class SequenceState {
     return keeps_.reuse != Reuse::kNothing &&
            (keeps_.reuse_in_last_layer || layer + 1 < num_layers_);
   }
-  // The first row of which more than keys and values is kept, so that it may reuse something.
+  // The first row that may reuse something; of the rows before it only keys and values are kept.
   size_t first_reusing() const { return first_reusing_; }
   bool keeps_queries(size_t layer) const { return layer < keeps_.query_layers; }
   // Kept updates or outputs.
@@ -51,7 +51,7 @@ class SequenceState {
   KeptRows& identifiers(size_t layer) { return identifiers_[layer]; }
   Mat<float>& x() { return x_; }
   size_t cache_bytes() const;
-  // An upper bound of that for a sequence of `num_rows`, known before it begins.
+  // An upper bound of cache_bytes() for a sequence of `num_rows`, known before it begins.
   static size_t BytesFor(const ModelConfig& config, size_t num_rows, size_t prompt_rows,
                          KvType kv_type, const CachePolicy& policy);
 

@@ -26,8 +26,7 @@ struct StepInput {
   size_t step_in_block = 0;
   // A position is predicted by the row this many places before it (Dream: 1).
   size_t shift = 0;
-  // Rows that take part: queries see only these keys. A cache that recomputes "all rows" means
-  // these.
+  // Rows that take part: queries see only their keys. To a cache, "all rows" means these.
   RowSet visible = {};
   // Positions whose token differs from the one they had in the previous step: settled, edited or
   // opened again.
@@ -35,16 +34,15 @@ struct StepInput {
   RowSet wanted = {};  // rows whose logits decide what is settled
   // Rows whose logits verify settled positions; read only if the row reaches the last layer.
   RowSet checked = {};
-  // Rows that are computed in every layer, whatever the cache keeps of them: moved to another
-  // position, or read outside of what is being decoded. Described as never computed.
+  // Rows to compute in every layer, whatever the cache keeps of them: they moved to another
+  // position, or are read outside the block. They are also reported as never computed.
   RowSet renewed = {};
   // Shadow rows: row shadow_begin + i is a mask at the position of block_begin + i. It sees every
-  // visible row but the one in whose place it stands; only other shadow rows see it. They are
-  // renewed.
+  // visible row but that one; only other shadow rows see it. Shadow rows are renewed.
   std::optional<size_t> shadow_begin = {};
 
-  // Rows of the block: the mean embedding the step before expected there, for models that are
-  // conditioned on it; empty: nothing is known yet.   [block_end - block_begin, model_dim]
+  // For models with self-conditioning: the mean embedding that the last step expected at each row
+  // of the block; empty in its first step.   [block_end - block_begin, model_dim]
   MatView<const float> expected = {};
 
   // Set by the transformer:
@@ -53,12 +51,12 @@ struct StepInput {
   RowSet new_tokens = {};
 
   bool IsShadow(uint32_t row) const { return shadow_begin && row >= *shadow_begin; }
-  // Where a row stands in the sequence.
+  // The position of a row in the sequence.
   uint32_t PlaceOf(uint32_t row) const {
     return IsShadow(row) ? static_cast<uint32_t>(row - *shadow_begin + block_begin) : row;
   }
 
-  // Whether a row is of the block being decoded, and not of the text before it.
+  // Whether a row is in the block being decoded, not in the text before it.
   bool IsDecoded(uint32_t row) const { return row >= block_begin; }
   size_t num_rows() const { return ids.size(); }  // room for rows, visible or not
   size_t end() const { return visible.empty() ? 0 : visible[visible.size() - 1] + 1; }

@@ -62,7 +62,7 @@ void Transformer::GrowRopes(size_t num_positions) {
   if (num_positions <= ropes_[0].num_positions()) return;
   ropes_[0] = RopeTable(num_positions, config_.rope_dim, config_.rope_theta);
   if (config_.layer_shapes.empty()) return;
-  // The pairs of a wide head lie half a head apart; those from wide_rope_dim on do not turn.
+  // The pairs of a wide head lie half a head apart; those from wide_rope_dim on are not rotated.
   const size_t dim = config_.wide.head_dim;
   std::vector<double> frequencies(dim / 2, 0.0);
   for (size_t j = 0; j < config_.wide_rope_dim / 2; ++j) {
@@ -110,7 +110,7 @@ size_t Transformer::WorkspaceBytes(const ModelConfig& config, size_t num_rows) {
   // Rows of LayerStep, the residual stream, the final rows, what a policy looks at; int8 copies of
   // some of them; the RoPE table.
   const size_t row_floats = 13 * d + 4 * q + 3 * kv + config.head_dim;
-  // The widest matrices are made some rows at a time.
+  // The widest matrices are computed a few rows at a time.
   const size_t parts = LayerStep::kFfnRows * 3 * config.ffn_dim + kLogitRows * config.vocab_rows;
   const size_t experts =
       config.experts.count > 0 ? ExpertStep::WorkspaceBytes(config.experts, d, num_rows) : 0;

@@ -39,7 +39,7 @@ class Transformer {
   Transformer(const ModelConfig& config, const Weights& weights, ThreadPool& pool);
   ~Transformer();
 
-  // Called after each layer of a step, so that a long one can tell how far it is.
+  // Called after each layer of a step, to report the progress of a long one.
   using OnLayer = std::function<void(size_t done, size_t layers)>;
   void set_on_layer(OnLayer on_layer) { on_layer_ = std::move(on_layer); }
 
@@ -59,7 +59,7 @@ class Transformer {
 
  private:
   void GrowRopes(size_t num_positions);
-  // Rows of the block being decoded, if the model is conditioned on what it expected there.
+  // Self-conditioning: adds to rows of the block what the last step expected there.
   void Condition(SequenceStep& sequence, const RowSet& rows);
   void Logits(std::span<const SequenceStep> batch, const LogitSink& sink);
 

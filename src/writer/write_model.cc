@@ -273,7 +273,7 @@ std::vector<OtherType> WriteModel(const ModelFile& model, const std::filesystem:
                                   const WriteOptions& options, ThreadPool& pool) {
   std::error_code ignored;
   if (std::filesystem::equivalent(model.path(), out, ignored)) {
-    throw Error("{} is the model itself: write to another file", out.string());
+    throw Error("{} is the input model: write to another file", out.string());
   }
   const ModelConfig& config = model.config();
   if (options.dtype) CheckType(config, *options.dtype);

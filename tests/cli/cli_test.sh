@@ -99,7 +99,7 @@ check "2 s and 32 tokens of 0.1 s" grep -Eq "llama.cpp +1 +2.0 +5.2" "$work/out"
 refused "no command" "subcommand" "$spa"
 refused "a race without a rival's model" "--llama-model" "$spa" "${race[@]}" --llama-bench "$work/llama-bench"
 refused "a rival that is none" "no JSON" "$spa" "${race[@]}" --llama-bench echo --llama-model "$model"
-refused "a rate of zero" "from 1 on" "$spa" bench --race --tokens-per-step 0
+refused "a rate of zero" "at least 1" "$spa" bench --race --tokens-per-step 0
 refused "unknown command" "no command 'bogus'" "$spa" bogus
 refused "negative count" "whole number" "$spa" generate -p hi -n -1
 refused "count beyond 64 bits" "whole number" "$spa" generate -p hi --seed 99999999999999999999

@@ -1,4 +1,4 @@
-// What a step made of a position of the answer.
+// The state of an answer position after a step.
 
 import type { Frame } from './protocol';
 

@@ -1,5 +1,5 @@
 // The turns of a conversation and the one request that may be under way. Questions, answers and
-// numbers outlive a reload; the steps, megabytes of them, do not.
+// numbers are stored across reloads; the steps take megabytes and are not.
 
 import type { Message, ServerProps } from './protocol';
 import { Run, type SavedRun } from './run.svelte';
@@ -73,7 +73,7 @@ export class Conversation {
     turn.Watch();
     this.Save();
     try {
-      // One after the other: side by side they would take each other's time.
+      // One after the other, or they would slow each other down.
       for (const run of runs) {
         await run.Start(messages, key, this.abort.signal);
         if (run.status === 'done') this.announcement = `${run.cache} answered: ${run.text}`;

@@ -20,7 +20,7 @@ export function Seconds(seconds: number): string {
   return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
 }
 
-// Roughly, of a time to come.
+// A rough time left.
 export function Duration(seconds: number): string {
   if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
   return `${Math.round(seconds / 60)} min`;
@@ -38,7 +38,7 @@ export function Bytes(bytes: number): string {
   return `${(bytes / 1e9).toFixed(2)} GB`;
 }
 
-// How far a run under way is. Quick ones need no more than a word.
+// The progress of a run. Quick runs need only a word.
 export function DescribeProgress(run: Run): string {
   const waited = run.seconds >= 1 ? `, ${Duration(run.seconds)}` : '';
   if (run.status === 'waiting') return `waiting${waited}`;
@@ -59,7 +59,7 @@ export function DescribeProgress(run: Run): string {
 // What the heat map shows, in words.
 export function DescribeStep(run: Run, frame_index: number): string {
   const rows = run.row_counts[frame_index];
-  // How many steps there will be is known at the end.
+  // The number of steps is known only at the end.
   const place = `step ${run.frames[frame_index].step}` + (run.busy ? '' : ` of ${run.last_step}`);
   if (rows.total === 0) return place;
   const share = Percent(rows.computed, rows.total);

@@ -54,7 +54,7 @@ export class MapLayout {
   }
 }
 
-// `frames` end with the frame to show. With `so_far` a cell is the stronger the more of these steps
+// `frames` end with the frame to show. With `so_far` a cell is stronger the more of these steps
 // recomputed it; otherwise only the last step counts.
 export function DrawMap(
   context: CanvasRenderingContext2D,

@@ -1,4 +1,4 @@
-// The words of the server: what GET /props says, what a chat request holds, and what the events of
+// The protocol of the server: what GET /props returns, what a chat request holds, and what the events of
 // an answer carry.
 
 export interface ServerProps {
@@ -68,7 +68,7 @@ export interface Frame {
   rows: number[][];
 }
 
-// How far a long step is.
+// Progress of a long step.
 export interface StepProgress {
   layer: number;
   layers: number;

@@ -1,5 +1,5 @@
 // A report: text, plots and tables that the program writes into the page as JSON. What a plot shows
-// is also said as a table, for those who cannot see it or want the numbers.
+// is also in a table, for those who cannot see the plot or want the numbers.
 
 export interface Report {
   title: string;

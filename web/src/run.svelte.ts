@@ -5,13 +5,13 @@ import { ServerError, StreamAnswer } from './server';
 
 export type RunStatus = 'idle' | 'waiting' | 'running' | 'done' | 'stopped' | 'failed';
 
-// Rows that a step computed in all layers, and rows that there are.
+// Rows a step computed, summed over layers, and rows of a dense step.
 export interface RowCount {
   computed: number;
   total: number;
 }
 
-// What outlives a reload.
+// What is stored across reloads.
 export interface SavedRun {
   cache: string;
   options: ChangedOptions;
@@ -103,7 +103,7 @@ export class Run {
     const run = new Run(saved.cache, saved.options);
     const { text, error, stats, finish_reason, num_tokens, gaps = null } = saved;
     Object.assign(run, { text, error, stats, finish_reason, num_tokens, gaps });
-    // The page went away in the middle.
+    // The page was closed while the answer was running.
     const is_cut = saved.status === 'waiting' || saved.status === 'running';
     run.status = is_cut ? 'stopped' : saved.status;
     run.received_text = text;

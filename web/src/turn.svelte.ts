@@ -50,7 +50,7 @@ export class Turn {
 
   Seek(step: number) {
     const inside = Math.max(this.first_step, Math.min(step, this.last_step));
-    // Who plays while steps are still coming goes on from the last one shown.
+    // While steps are still coming, playing continues from the last one shown.
     const is_end = inside === this.last_step && !(this.playing && this.busy);
     this.chosen_step = is_end ? null : inside;
   }

@@ -16,27 +16,27 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spa.benchmarks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--data", required=True, help="folder with a folder for each data set")
-    shared.add_argument("--out", default="benchmarks", help="folder of the results")
-    shared.add_argument("--limit", type=int, help="questions of each task")
-    shared.add_argument("--batch", type=int, help="answers at a time; the paper's: 16, Dream 4")
+    shared.add_argument("--data", required=True, help="folder with one folder per data set")
+    shared.add_argument("--out", default="benchmarks", help="folder for the results")
+    shared.add_argument("--limit", type=int, help="questions per task")
+    shared.add_argument("--batch", type=int, help="answers at a time (the paper's: 16, Dream 4)")
     shared.add_argument("--threads", type=int, default=0)
-    shared.add_argument("--shots", type=int, help="few-shot examples, instead of the paper's")
+    shared.add_argument("--shots", type=int, help="few-shot examples, overriding the paper's")
     shared.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a decoding option instead of the paper's, as in `spa options`",
+        help="a decoding option (see `spa options`), overriding the paper's",
     )
     run = commands.add_parser("run", parents=[shared], help="one benchmark with one cache")
     run.add_argument("benchmark", choices=settings.BENCHMARKS)
-    run.add_argument("--model", help="file or folder; without it the model compiled in")
-    run.add_argument("--settings", choices=settings.FAMILIES, help="whose settings; by model")
+    run.add_argument("--model", help="file or folder (default: the embedded model)")
+    run.add_argument("--settings", choices=settings.FAMILIES, help="whose settings (default: by model)")
     run.add_argument(
         "--cache", default="spa", help='"spa" is as the paper ran it, its options adjustable'
     )
-    run.add_argument("--literal", action="store_true", help="take --cache as it is written")
+    run.add_argument("--literal", action="store_true", help="take --cache as written")
     table = commands.add_parser("table", parents=[shared], help="a table of the paper")
     table.add_argument("table", choices=settings.TABLES)
     table.add_argument("--llada", metavar="MODEL", help="LLaDA-8B-Instruct or LLaDA-1.5")
@@ -59,7 +59,7 @@ def _family(args: argparse.Namespace) -> str:
     for family in settings.FAMILIES:
         if family in name:
             return family
-    raise Error("whose settings: give --settings llada or --settings dream")
+    raise Error("cannot tell the settings from the model: give --settings llada or --settings dream")
 
 
 def _common(args: argparse.Namespace) -> dict:
