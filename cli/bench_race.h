@@ -20,7 +20,7 @@ struct RaceFlags {
   std::string llama_model;  // what it runs
   size_t answer = 256, block = 32, threads = 1;
 
-  void Add(Command& command);
+  Flag Add(Command& command);  // returns --race, which other flags exclude
 };
 
 // llama.cpp on one course.
