@@ -22,7 +22,7 @@ struct RaceFlags {
   size_t answer = 256, block = 32, threads = 1;
   std::optional<size_t> window;  // masks behind the block that take part; nothing: all
 
-  void Add(Command& command);
+  Flag Add(Command& command);  // returns --race, which other flags exclude
 };
 
 // llama.cpp on one course.

@@ -101,9 +101,9 @@ TEST(Equivalence, SpaWithAFullBudgetRecomputesItsScopeBitForBit) {
   for (const auto& [name, scope] : scopes) {
     // A canvas that continues after the block distinguishes `gen` from `reach`.
     const auto exact = LogitsOfSteps(
-        model, [&] { return std::make_unique<WholeScope>(scope); }, 8);
+        model, [&scope = scope] { return std::make_unique<WholeScope>(scope); }, 8);
     const auto exact_halves = LogitsOfSteps(
-        model, [&] { return std::make_unique<WholeScope>(scope); }, 8, KvType::kF16);
+        model, [&scope = scope] { return std::make_unique<WholeScope>(scope); }, 8, KvType::kF16);
     // Halves distinguish a query that was kept from one that was not.
     const auto halves =
         LogitsOfSteps(model, model.Policy("spa", {name, "rho=1", "min-drift=0"}), 8, KvType::kF16);
