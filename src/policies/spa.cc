@@ -48,8 +48,8 @@ Keeps SpaPolicy::keeps() const {
   while (query_layers < layers && ByAttention(query_layers)) ++query_layers;
   return {.reuse = options_.form,
           .reuse_in_last_layer = !options_.focus,
-          // Other scopes hold rows of the prompt only while all of it is refreshed.
-          .reuse_in_prompt = options_.scope == Scope::kAll,
+          // Without these, rows of the prompt are in scope only while all of it is refreshed.
+          .reuse_in_prompt = options_.scope == Scope::kAll || options_.prompt,
           .query_layers = query_layers,
           .warm_start = true};
 }
@@ -62,26 +62,29 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   refresh_ = full || due(options_.refresh_gen) ||
              (options_.refresh_drift > 0.0 && drift_left_behind_ > options_.refresh_drift);
   if (refresh_) drift_left_behind_ = 0.0;
+  begins_ = options_.scope == Scope::kReach && step.step_in_block == 0;
+  const bool is_short = step.block_end - step.block_begin < kShortBlock;
+  const size_t interval = is_short ? 0 : options_.outside * intervals_;
+  const bool outside = interval > 0 && (begins_ || step_ - last_outside_ >= interval);
   size_t first = 0;
   if (step_ == 0) {
     // A prompt's tail in the first block sees the block, and moves with it.
     answer_begin_ = std::min(step.prompt_length, step.block_begin);
     // Rows adopted from another sequence are skipped, unless their token is new.
     if (!step.new_tokens.empty()) first = step.new_tokens[0];
-  } else if (!full && options_.scope != Scope::kAll) {
+  } else if (!full && options_.scope != Scope::kAll && !(options_.prompt && outside)) {
     first = answer_begin_;
   }
   // With shifted logits the last prompt row predicts the first position, so it must stay live.
   if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
-  begins_ = options_.scope == Scope::kReach && step.step_in_block == 0;
-  const bool is_short = step.block_end - step.block_begin < kShortBlock;
-  const size_t interval = is_short ? 0 : options_.outside * intervals_;
-  const bool outside = interval > 0 && (begins_ || step_ - last_outside_ >= interval);
   size_t end = step.num_rows();
   if (options_.scope != Scope::kReach || refresh_ || outside) {
     last_outside_ = step_;
   } else {
     end = step.block_end;
+    // With shifted logits the last row of a block belongs to the next one: a mask that nothing
+    // reads.
+    if (is_short && step.changed.Between(end - step.shift, end).empty()) end -= step.shift;
     // Rows just settled compete wherever they are.
     if (interval > 0) first = std::max(first, FirstOf(step.block_begin, step.wanted, step.changed));
   }

@@ -148,6 +148,7 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   o.overwrite_proxy = reader.Choice("proxy", Index(preset.overwrite_proxy)) == 1;
   o.full_kv = reader.Choice("kv", Index(preset.full_kv)) == 1;
   o.outside = reader.Count("outside", preset.outside);
+  o.prompt = reader.Flag("prompt", config.spa_prompt) && o.scope == Scope::kReach;
   o.screen = reader.Flag("screen", true);
   o.focus = reader.Flag("focus", preset.focus);
   o.per_token = preset.per_token;
@@ -213,6 +214,9 @@ std::vector<OptionInfo> SpaOptionTable() {
                         "With scope=reach: rows outside of the block compete every so many steps, "
                         "and when it begins. 0, or with blocks shorter than 8: rows before it "
                         "always, rows behind it never"),
+      OptionInfo::Flag("prompt", "by model",
+                       "With scope=reach: rows of the prompt compete whenever those of the answer "
+                       "outside of the block do. Their updates and queries are then kept, too"),
       OptionInfo::Flag("focus", "by preset", "Rows that are read and rows just settled go first"),
       OptionInfo::Flag("screen", "on",
                        "With attn-output and min-drift: rows that hardly moved, by a sketch of "

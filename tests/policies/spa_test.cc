@@ -497,6 +497,54 @@ TEST(SpaPolicy, LeftToRightComputesTwoRows) {
   }
 }
 
+// With shifted logits the row before a position is read. The position's own row is a mask that
+// nothing reads yet.
+TEST(SpaPolicy, LeftToRightWithShiftedLogitsTheBlocksOwnRowWaits) {
+  TestModel model(SPA_TEST_DATA "/tiny-dream-F32.gguf");
+  ASSERT_TRUE(model.file.config().logit_shift);
+  const auto generation = model.Start(std::vector<TokenId>(12, 5), Greedy(16, 1),
+                                      model.Policy("spa", {"rho=0.75", "min-drift=0"}));
+  generation->state().trace = true;
+  Generation* one = generation.get();
+  StepTogether(model.transformer, {&one, 1});
+  size_t most = 0;
+  while (!generation->done()) {
+    const auto masked = generation->decoder().masked();
+    const auto open = static_cast<uint32_t>(std::ranges::find(masked, 1) - masked.begin());
+    StepTogether(model.transformer, {&one, 1});
+    for (const RowSet& rows : generation->state().traced_rows) {
+      ASSERT_FALSE(rows.empty());
+      EXPECT_EQ(rows[rows.size() - 1] + 1, open);
+      most = std::max(most, rows.size());
+    }
+  }
+  EXPECT_EQ(most, 3u) << "the budget is spent on rows before it";
+}
+
+TEST(SpaPolicy, RowsOfThePromptCompeteWithThoseOutsideOfTheBlock) {
+  TestModel model(kModel);
+  for (const bool prompt : {false, true}) {
+    const auto generation = model.Start(std::vector<TokenId>(20, 300), Greedy(40, 8),
+                                        model.Policy("spa", {"rho=0.5", "min-drift=0", "outside=2",
+                                                             prompt ? "prompt=on" : "prompt=off"}));
+    generation->state().trace = true;
+    Generation* one = generation.get();
+    size_t computed = 0;
+    for (size_t step = 0; step < 24; ++step) {
+      StepTogether(model.transformer, {&one, 1});
+      if (step == 0) continue;
+      for (const RowSet& rows : generation->state().traced_rows) {
+        const size_t of_prompt = rows.Between(0, 20).size();
+        if (step % 2 == 1) {
+          EXPECT_EQ(of_prompt, 0u) << step;
+        }
+        computed += of_prompt;
+      }
+    }
+    EXPECT_EQ(computed > 0, prompt);
+  }
+}
+
 TEST(SpaPolicy, RowsThatAreReadAndRowsJustSettledGoFirst) {
   TestModel model(kModel);
   const std::vector<TokenId> prompt(20, 300);
