@@ -1,6 +1,6 @@
 # `make deps` installs what is missing; everything else uses what is there.
-.PHONY: build configure demo test test-build test-python test-web install package site lint check-format format fuzz \
-        sanitize deps clean
+.PHONY: build configure demo test test-build test-python test-web web-packages install package site lint check-format \
+        format fuzz sanitize deps clean
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2> /dev/null || echo 2)
@@ -43,13 +43,15 @@ test-python:
 	@PYTHONPATH=build/release/python SPA_PROGRAM=$(CURDIR)/build/release/spa \
 	  XDG_CACHE_HOME=$(CURDIR)/build/release/test-cache $(PYTHON) -m pytest
 
-# The page in a browser, against a server of its own; what it needs comes from npm's registry, on bad days at
-# the second or third attempt.
-test-web:
+# The page in a browser, against a server of its own.
+test-web: web-packages
+	@cd web && npm run --silent check && npm test --silent
+
+# From npm's registry, on bad days at the second or third attempt.
+web-packages:
 	@cd web && for wait in 10 30 stop; do \
 	  npm ci --prefer-offline --no-audit --no-fund --loglevel error && break; \
 	  [ $$wait != stop ] && sleep $$wait || exit 1; done
-	@cd web && npm run --silent check && npm test --silent
 
 # Honours DESTDIR.
 install:

@@ -104,16 +104,24 @@ nlohmann::ordered_json ToJson(const std::vector<Course>& courses, const RaceFlag
 
 }  // namespace
 
-void RaceFlags::Add(Command& command) {
-  command.Add("--race", on,
-              "Time whole answers and compare with an autoregressive model in llama.cpp");
-  command.Add("--full", full, "Race: run every step instead of three blocks");
-  command.Add("--race-prompts", prompts, "Race: prompt lengths (default 256,1024)").Type("N,N");
+Flag RaceFlags::Add(Command& command) {
+  const Flag race = command.Add(
+      "--race", on, "Time whole answers and compare with an autoregressive model in llama.cpp");
+  command.Add("--full", full, "Race: run every step instead of three blocks; --window does so too")
+      .With(race);
+  command.Add("--race-prompts", prompts, "Race: prompt lengths (default 256,1024)")
+      .Type("N,N")
+      .With(race);
   command.Add("--tokens-per-step", rates, "Race: tokens settled per step (default 1,2,4,6)")
-      .Type("N,N");
-  command.Add("--llama-bench", llama_bench, "Race: llama.cpp's bench program").Type("PATH");
+      .Type("N,N")
+      .With(race);
+  const Flag bench = command.Add("--llama-bench", llama_bench, "Race: llama.cpp's bench program")
+                         .Type("PATH")
+                         .With(race);
   command.Add("--llama-model", llama_model, "Race: the model it runs (default: of the same shape)")
-      .Type("FILE");
+      .Type("FILE")
+      .With(bench);
+  return race;
 }
 
 std::vector<LlamaTimes> RunLlamaBench(const RaceFlags& flags) {

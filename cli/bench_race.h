@@ -13,7 +13,7 @@ namespace spa::cli {
 
 struct RaceFlags {
   bool on = false;
-  bool full = false;  // every step is run
+  bool full = false;  // every step is run, as with a window
   std::string prompts = "256,1024";
   std::string rates = "1,2,4,6";  // tokens settled per step
   std::string cache = "spa";
@@ -22,7 +22,7 @@ struct RaceFlags {
   size_t answer = 256, block = 32, threads = 1;
   std::optional<size_t> window;  // masks behind the block that take part; nothing: all
 
-  void Add(Command& command);
+  Flag Add(Command& command);  // returns --race, which other flags exclude
 };
 
 // llama.cpp on one course.

@@ -317,6 +317,7 @@ void RunRace(const Flags& flags) {
   race.answer = flags.gen;
   race.block = flags.block;
   race.window = flags.window;
+  race.full |= flags.window.has_value();  // else the last block would start from given ones
   race.threads =
       flags.model.threads > 0 ? flags.model.threads : std::thread::hardware_concurrency();
   if (!flags.shape.empty()) {
@@ -387,6 +388,7 @@ void AddBench(CommandLine& line) {
   const Flag kernels =
       command.Add("--kernels", flags->kernels,
                   "Measure each kernel against the FMA peak and the read bandwidth");
+  const Flag race = flags->race.Add(command).Without(kernels);
   const Flag model = flags->model.Add(command).Without(kernels);
   const Flag shape =
       command
@@ -399,10 +401,12 @@ void AddBench(CommandLine& line) {
   command
       .Add("--caches", flags->caches,
            "Caches to measure, with options as spa:rank=64:scope=all (default none,spa)")
-      .Without(kernels);
+      .Without(kernels)
+      .Without(race);
   command.Add("--prompt-tokens", flags->prompt, "Prompt tokens (default 256)")
       .Between(1, 1 << 20)
-      .Without(kernels);
+      .Without(kernels)
+      .Without(race);
   command.Add("-n,--gen-length", flags->gen, "Tokens of the canvas (default 256)")
       .Between(1, 1 << 20)
       .Without(kernels);
@@ -414,15 +418,17 @@ void AddBench(CommandLine& line) {
       .Without(kernels);
   command.Add("--steps", flags->steps, "Steps to average after the first one (default 8)")
       .Between(1, 1 << 20)
-      .Without(kernels);
+      .Without(kernels)
+      .Without(race);
   command.Add("--repeat", flags->repeat, "Runs per cache; the best counts (default 3)")
-      .Between(1, 1000);
+      .Between(1, 1000)
+      .Without(race);
   command
       .Add("--warm", flags->warm,
            "Start from the states of an earlier request with the same prompt (spa)")
-      .Without(kernels);
+      .Without(kernels)
+      .Without(race);
   command.Add("--json", flags->json, "Print one JSON object");
-  flags->race.Add(command);
   command.Footer(
       "Examples:\n"
       "  spa bench --kernels\n"

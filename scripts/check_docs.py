@@ -3,7 +3,7 @@
 
 A fenced block marked sh is run by bash in a folder of its own. One that cannot be says why in a comment
 before it: <!-- not run: REASON -->. A block that holds commands and is not marked sh is a mistake, and so
-is a link to a file that does not exist, or from docs/ to a file outside of it.
+is a link to a file or a heading that does not exist, or from docs/ to a file outside of it.
 Usage: check_docs.py path/to/spa [DOCUMENT...]
 """
 import os
@@ -77,15 +77,25 @@ def run(spa, text):
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 
 
+def anchors(path):
+    """The names the site gives to a document's headings."""
+    for heading in re.findall(r"^#+ (.+)$", FENCE.sub("", path.read_text()), re.M):
+        yield re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
+
+
 def dead_links(path):
     prose = FENCE.sub("", path.read_text())
     for target in re.findall(r"\]\(([^)\s]+)\)|<img[^>]* src=\"([^\"]+)\"", prose):
-        target = "".join(target).split("#")[0]
-        if target and "://" not in target and not target.startswith("mailto:"):
-            file = (path.parent / target).resolve()
-            # The site is made of docs/ alone.
-            if not file.exists() or (DOCS in path.parents and not file.is_relative_to(DOCS)):
-                yield target
+        target = "".join(target)
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        # The site is made of docs/ alone.
+        if not file.exists() or (DOCS in path.parents and not file.is_relative_to(DOCS)):
+            yield target
+        elif anchor and file.suffix == ".md" and anchor not in anchors(file):
+            yield target
 
 
 def main():

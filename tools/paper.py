@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the accuracy tables of docs/results.md: `tools/paper.py TABLE -m MODEL` prints one in Markdown.
+"""Makes the accuracy tables of the documents: `tools/paper.py TABLE -m MODEL` prints one in Markdown, `tools/paper.py all
+--bbh FOLDER` every one of them, each under the command that makes it alone.
 
 Every cell is one `spa eval`. Its samples are kept in --work, so an interrupted table goes on where it stopped. All cells
 of a table answer the same questions: differences are paired by question, p is McNemar's exact test (two-sided).
@@ -15,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BBH = ("boolean_expressions", "dyck_languages", "web_of_lies", "navigate", "tracking_shuffled_objects_three_objects",
        "object_counting")
 BUDGETS = ("0.05", "0.08", "0.12", "0.16", "0.25")
-MAIN = ("none", "fast-dual", "spa", "spa:min-drift=0.02", "spa:identifier=changed,rho=0.2", "spa:identifier=random,rho=0.2")
+MAIN = ("none", "fast-dual", "spa", "spa:min-drift=0.015", "spa:identifier=changed,rho=0.2", "spa:identifier=random,rho=0.2")
 TABLES = {
     "main": "default SPA-Cache, and with half of fast-dual's rows, beside none, fast-dual and two controls",
     "parallel": "the same with several tokens per step (--threshold 0.9)",
@@ -23,7 +24,30 @@ TABLES = {
     "identifiers": "what rows are chosen by, for five budgets, with the controls",
     "ranks": "the rank of the singular proxies with a scarce budget",
     "budget": "a bell fitted by `spa profile` on other problems against the same rows in every layer",
+    "drift": "drift per layer, and the paper's theory on real rows",
+    "rules": "commit rules with the default cache (docs/decoding.md)",
+    "tasks": "each task without a cache (models/README.md)",
+    "all": "every table of docs/results.md, docs/decoding.md and models/README.md",
 }
+LEFT_TO_RIGHT = ["--decode", "", "--caches", "none", "spa"]
+# The tables of the documents, in their order. {bbh} is the folder of the published questions.
+ALL = (
+    ["main", "-m", "minideep", "--problems", "puzzles", "--count", "100", "--caches", "none", "fast-dual", "spa", "spa:min-drift=0.02",
+     *(f"spa:identifier={i},rho=0.2" for i in ("singular", "changed", "random"))],
+    *(["main", "-m", m, *bbh] for bbh in ([], ["--bbh", "{bbh}"]) for m in ("minillada", "minidream")),
+    *(["main", "-m", m, *LEFT_TO_RIGHT, *bbh] for m in ("minillada", "minidream") for bbh in ([], ["--bbh", "{bbh}"])),
+    *(["parallel", "-m", m, "--count", "50"] for m in ("minillada", "minidream")),
+    *([table, "-m", "minillada", "--count", "50"] for table in ("identifiers", "ranks", "budget")),
+    ["drift", "-m", "minideep", "--problems", "puzzles", "--count", "5", "--seed", "4242"],
+    ["rules", "-m", "minillada", "--count", "50", "--seed", "912", "--decode", ""],
+    ["tasks", "-m", "minillada", "--bbh", "{bbh}"],
+)
+RULES = ("--cache none --block-length 16", "--block-length 16", "--block-length 16 --threshold 0.9",
+         "--block-length 16 --threshold 0.99", "--block-length 16 --threshold 0.999",
+         "--block-length 16 --threshold 0.9 --credit 0.7", "--block-length 16 --threshold 0.9 --slide greedy",
+         "--block-length 16 --factor 1", "--block-length 16 --hierarchical 0.4", "--block-length 16 --entropy-bound 0.01",
+         "--block-length 16 --klass 0.01 --threshold 0.9", "--block-length 16 --wino 0.9", "--block-length 16 --saber 2",
+         "--block-length 1", "--block-length 1 --window 0", "", "--first-threshold 0.98", "--cache none")
 
 
 def lost_won(base, other):
@@ -75,10 +99,11 @@ class Runner:
         run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if run.returncode:
             sys.exit(run.returncode)
-        total = json.loads(run.stdout)["total"]
+        total = self.total = json.loads(run.stdout)["total"]
         with open(os.path.join(self.a.work, file + ".jsonl")) as f:
             samples = [s for s in map(json.loads, f) if "correct" in s]
         samples.sort(key=lambda s: s["id"])
+        self.samples = samples
         return [s["correct"] for s in samples], total["rows_fraction"], total["rows_per_token"]
 
 
@@ -139,7 +164,62 @@ def budget(run, title):
     show(title, ("mean", "budget", "right", "rows", "against uniform"), rows)
 
 
+def drift(run, title):
+    """The profile as `spa profile` prints it, and its part about the theory over all layers."""
+    a = run.a
+    command = [a.spa, "profile", "-m", a.model, "--task", "jsonl", "--data", run.problems(a.seed, a.count), "--limit", "0", "--out",
+               os.path.join(a.work, os.path.basename(a.model) + ".drift.json"), *(["-t", str(a.threads)] if a.threads else [])]
+    text, theory = (subprocess.run(command + more, check=True, stdout=subprocess.PIPE, text=True).stdout for more in ([], ["--json"]))
+    print(f"\n{title}\n\n```\n{text.rstrip()}\n```")
+    theory = json.loads(theory)["theory"]
+    rows = []
+    for name, key, form in (("difference of the proxy's cosine and the value's", "proxy_error", "{:.4f}"),
+                            ("largest difference as a share of the lemma's bound", "largest_share_of_bound", "{:.1%}"),
+                            ("rows that moved, unseen by their value", "moved_unseen_by_value", "{:.0%}")):
+        v = theory[key]
+        rows.append((name, *(form.format(x) for x in (min(v), sum(v) / len(v), max(v)))))
+    show("theory", ("", "least", "mean", "largest"), rows)
+
+
+def rules(run, title):
+    rows = []
+    for rule in RULES:
+        cache, options = "spa", rule.split()
+        if "--cache" in options:
+            cache = options.pop(options.index("--cache") + 1)
+            options.remove("--cache")
+        right, _, per = run.eval(cache, *options)
+        rows.append((f"`{rule}`" if rule else "none: the default of this model", f"{100 * sum(right) / len(right):.1f}%", f"{per:.2f}",
+                     f"{run.total['tokens_per_step']:.1f}"))
+    show(title, ("options", "right", "rows per token", "tokens per step"), rows)
+
+
+def tasks(run, title):
+    right, _, _ = run.eval("none")
+    cells = {}
+    for sample in run.samples:
+        cells.setdefault(sample["id"].rpartition("/")[0], []).append(sample["correct"])
+    show(title, ("task", "right"), [(n, accuracy(cells[n])) for n in BBH] + [("all", accuracy(right))])
+
+
+def every(rest):
+    """Runs this program once per table, so that each is what its command alone makes."""
+    ap = argparse.ArgumentParser(prog="paper.py all")
+    ap.add_argument("--bbh", metavar="FOLDER", required=True)
+    ap.add_argument("--models", default=os.path.join(HERE, "..", "models"), metavar="FOLDER")
+    ap.add_argument("--list", action="store_true", help="only print the commands")
+    a, more = ap.parse_known_args(rest)
+    for table in ALL:
+        words = [os.path.join(a.models, w + ".gguf") if w.startswith("mini") else w.format(bbh=a.bbh) for w in table]
+        shown = [f"models/{w}.gguf" if w.startswith("mini") else w.format(bbh="FOLDER") or '""' for w in table]
+        print("\n## tools/paper.py " + " ".join(shown), flush=True)
+        if not a.list:
+            subprocess.run([sys.executable, os.path.abspath(__file__), *words, *more], check=True)
+
+
 def main():
+    if sys.argv[1:2] == ["all"]:
+        return every(sys.argv[2:])
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                                  epilog="tables:\n" + "\n".join(f"  {n:12} {t}" for n, t in TABLES.items()))
     ap.add_argument("table", choices=TABLES)

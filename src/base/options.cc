@@ -86,7 +86,8 @@ OptionInfo OptionInfo::WithAlias(std::string other) && {
 std::string OptionInfo::Expected() const {
   switch (type) {
     case OptionType::kCount:
-      return fmt::format("a whole number from {} to {}", least, most);
+      return fmt::format("a whole number from {:.0f} to {}", least,
+                         most < 0x1p64 ? fmt::format("{:.0f}", most) : "18446744073709551615");
     case OptionType::kReal:
       return fmt::format("a number from {} to {}", least, most);
     case OptionType::kChoice:
@@ -118,6 +119,7 @@ OptionValue ParseOption(const OptionInfo& info, std::string_view text, std::stri
         // Beyond 2^53 a double is not exact; other spellings of a number ("64.0") are small.
         const auto [whole_stop, whole_error] = std::from_chars(text.data(), end, value.whole);
         if (whole_error != std::errc() || whole_stop != end) {
+          if (value.number >= 0x1p64) refuse();
           value.whole = static_cast<uint64_t>(value.number);
         }
       }

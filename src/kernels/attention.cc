@@ -240,6 +240,9 @@ void AttendBlock(const AttentionTask& task) {
     ScaleRow(out_scratch.Row(i), factor, head_dim,
              task.job->out.Row(row_of(i)) + head_of(i) * head_dim);
     if (task.stats != nullptr) task.stats[row_of(i) * task.num_heads + head_of(i)] = stats[i];
+    if (task.job->log_sums.data != nullptr) {
+      task.job->log_sums.Row(row_of(i))[head_of(i)] = stats[i].max + std::log(stats[i].sum);
+    }
   }
 }
 

@@ -56,6 +56,7 @@ struct AttentionJob {
   MatView<float> out;                // [rows, heads*head_dim]
   MatView<float> mean_weights = {};  // [rows, kv->num_rows()], attention weights averaged over
                                      // heads; not computed when data is null
+  MatView<float> log_sums = {};      // [rows, heads], log of the sum of exp(score); likewise
 
   // Query row i sees the keys [key_begin[i], key_end[i]) that are not hidden. The output of a row
   // that sees none is zero.

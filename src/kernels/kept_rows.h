@@ -35,6 +35,7 @@ class KeptRows {
     return StateBytes(num_rows * cols * ElementBytes(type));
   }
   size_t bytes() const { return memory_.bytes(); }
+  size_t first_row() const { return first_row_; }
 
   void Store(uint32_t row, const float* src) {
     if (row >= first_row_) EncodeKept(type_, src, cols_, Row(row));

@@ -149,6 +149,7 @@ void ReadGenerationConfig(const std::filesystem::path& folder, MaskId& mask, Mod
     config.spa_budget.emplace();
     std::ranges::copy(*budget, config.spa_budget->begin());
   }
+  config.spa_prompt = json.Bool("spa_prompt", false);
 }
 
 void ReadDiffusionKeys(const GgufFile& file, ModelConfig& config) {
@@ -201,6 +202,7 @@ void ReadDiffusionKeys(const GgufFile& file, ModelConfig& config) {
       (*config.spa_budget)[i] = *value;
     }
   }
+  config.spa_prompt = file.FindBool("spa.prompt").value_or(false);
 }
 
 std::optional<TokenId> TokenAt(const GgufFile& file, const char* key) {

@@ -177,6 +177,7 @@ struct ModelConfig {
   // SPA-Cache's budget measured for this very model, if the file carries one: peak layer, and the
   // ratios at the peak, the first and the last layer.
   std::optional<std::array<double, 4>> spa_budget = {};
+  bool spa_prompt = false;  // its rows of the prompt move with the answer: they compete, too
 
   // The heads of a layer.
   LayerShape shape(size_t layer) const {

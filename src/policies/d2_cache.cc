@@ -143,7 +143,7 @@ size_t D2Policy::bytes() const {
   return bytes;
 }
 
-size_t D2Policy::BytesFor(const ModelConfig& config, size_t num_rows) const {
+size_t D2Policy::BytesFor(const ModelConfig& config, size_t num_rows, size_t /*kept_rows*/) const {
   return (config.num_layers * num_rows + 1) * num_rows * sizeof(float);
 }
 

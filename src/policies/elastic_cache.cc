@@ -138,7 +138,8 @@ size_t ElasticPolicy::bytes() const {
   return bytes;
 }
 
-size_t ElasticPolicy::BytesFor(const ModelConfig& config, size_t num_rows) const {
+size_t ElasticPolicy::BytesFor(const ModelConfig& config, size_t num_rows,
+                               size_t /*kept_rows*/) const {
   const size_t tracked = std::min(options_.track * config.num_layers, num_rows);
   return tracked * config.num_heads * num_rows * sizeof(float);
 }

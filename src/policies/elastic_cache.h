@@ -39,7 +39,7 @@ class ElasticPolicy : public CachePolicy {
   std::optional<RowSet> AfterAttention(const AttentionView& view) override;
   void EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) override;
   size_t bytes() const override;
-  size_t BytesFor(const ModelConfig& config, size_t num_rows) const override;
+  size_t BytesFor(const ModelConfig& config, size_t num_rows, size_t kept_rows) const override;
 
  private:
   bool Testing(size_t layer) const;

@@ -48,8 +48,8 @@ Keeps SpaPolicy::keeps() const {
   while (query_layers < layers && ByAttention(query_layers)) ++query_layers;
   return {.reuse = options_.form,
           .reuse_in_last_layer = !options_.focus,
-          // Other scopes hold rows of the prompt only while all of it is refreshed.
-          .reuse_in_prompt = options_.scope == Scope::kAll,
+          // Without these, rows of the prompt are in scope only while all of it is refreshed.
+          .reuse_in_prompt = options_.scope == Scope::kAll || options_.prompt,
           .query_layers = query_layers,
           .warm_start = true};
 }
@@ -62,31 +62,35 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   refresh_ = full || due(options_.refresh_gen) ||
              (options_.refresh_drift > 0.0 && drift_left_behind_ > options_.refresh_drift);
   if (refresh_) drift_left_behind_ = 0.0;
+  begins_ = options_.scope == Scope::kReach && step.step_in_block == 0;
+  const bool is_short = step.block_end - step.block_begin < kShortBlock;
+  const size_t interval = is_short ? 0 : options_.outside * intervals_;
+  const bool outside = interval > 0 && (begins_ || step_ - last_outside_ >= interval);
   size_t first = 0;
   if (step_ == 0) {
     // A prompt's tail in the first block sees the block, and moves with it.
     answer_begin_ = std::min(step.prompt_length, step.block_begin);
     // Rows adopted from another sequence are skipped, unless their token is new.
     if (!step.new_tokens.empty()) first = step.new_tokens[0];
-  } else if (!full && options_.scope != Scope::kAll) {
+  } else if (!full && options_.scope != Scope::kAll && !(options_.prompt && outside)) {
     first = answer_begin_;
   }
   // With shifted logits the last prompt row predicts the first position, so it must stay live.
   if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
-  begins_ = options_.scope == Scope::kReach && step.step_in_block == 0;
-  const bool is_short = step.block_end - step.block_begin < kShortBlock;
-  const size_t interval = is_short ? 0 : options_.outside * intervals_;
-  const bool outside = interval > 0 && (begins_ || step_ - last_outside_ >= interval);
   size_t end = step.num_rows();
   if (options_.scope != Scope::kReach || refresh_ || outside) {
     last_outside_ = step_;
   } else {
     end = step.block_end;
+    // With shifted logits the last row of a block belongs to the next one: a mask that nothing
+    // reads.
+    if (is_short && step.changed.Between(end - step.shift, end).empty()) end -= step.shift;
     // Rows just settled compete wherever they are.
     if (interval > 0) first = std::max(first, FirstOf(step.block_begin, step.wanted, step.changed));
   }
   outside_compared_ = outside_moved_ = 0;
   scope_ = step.visible.Between(first, end).Union(step.never_computed);
+  if (Screens()) screen_.BeginStep(step);
   return scope_;
 }
 
@@ -94,21 +98,32 @@ LayerPlan SpaPolicy::PlanLayer(LayerView& view) {
   if (ByAttention(view.layer)) {
     // A row whose input did not move keeps its query, key and value.
     if (view.layer == 0) moved_ = scope_.Intersect(view.step->new_tokens);
+    const size_t changes = moved_.Union(view.step->never_computed).size();
+    const bool screens = Screens() && !refresh_ && screen_.Pays(changes, scope_.size(), view);
+    if (Screens() && !screens) screen_.Forget(view.layer);
     return {.k_rows = moved_,
             .v_rows = moved_,
             .out_rows = scope_,
             .live = scope_,
             .q_rows = moved_,
+            .ask_before_attention = screens,
             .ask_after_attention = true};
   }
+  compared_ = scope_;
   const RowSet rows = Update(view.layer, *view.step, Identify(view), *view.identifiers, *view.pool);
   const RowSet& kv = options_.full_kv ? scope_ : rows;
   return {.k_rows = kv, .v_rows = kv, .out_rows = rows, .live = scope_};
 }
 
+std::optional<RowSet> SpaPolicy::BeforeAttention(const KeysView& view) {
+  return screen_.BeforeAttention(view);
+}
+
 std::optional<RowSet> SpaPolicy::AfterAttention(const AttentionView& view) {
+  compared_ = *view.out_rows;
   RowSet rows = Update(view.layer, *view.step, view.heads, *view.identifiers, *view.pool);
   moved_ = moved_.Union(rows);
+  if (Screens()) screen_.AfterAttention(view, rows);
   return rows;
 }
 
@@ -127,14 +142,20 @@ bool SpaPolicy::ByAttention(size_t layer) const {
          (layer == 0 && options_.first_layer == FirstLayer::kAttention);
 }
 
+bool SpaPolicy::Screens() const {
+  // Otherwise the drift of every row counts.
+  return options_.identifier == Identifier::kAttnOutput && options_.min_drift > 0.0f &&
+         options_.refresh_drift == 0.0 && !options_.overwrite_proxy && options_.screen;
+}
+
 RowSet SpaPolicy::Update(size_t layer, const StepInput& step, MatView<const float> now,
                          KeptRows& kept, ThreadPool& pool) {
   if (computed_.size() <= layer) computed_.resize(layer + 1);
   computed_[layer].resize(step.num_rows(), 0);
   const bool dense = refresh_ || (layer == 0 && options_.first_layer == FirstLayer::kDense);
-  RowSet rows = dense ? scope_ : Select(layer, step, now, kept, pool);
+  RowSet rows = dense ? compared_ : Select(layer, step, now, kept, pool);
   if (dense || options_.overwrite_proxy) {
-    kept.Store(scope_, now, pool);
+    kept.Store(compared_, now, pool);
   } else {
     for (const uint32_t row : rows) kept.Store(row, now.Row(PlaceOf(row)));
   }
@@ -144,8 +165,8 @@ RowSet SpaPolicy::Update(size_t layer, const StepInput& step, MatView<const floa
 
 RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const float> now,
                          const KeptRows& kept, ThreadPool& pool) {
-  std::vector<float> similarity(scope_.size());
-  kept.Cosines(scope_, now, similarity, pool);
+  std::vector<float> similarity(compared_.size());
+  kept.Cosines(compared_, now, similarity, pool);
   // Rows that became visible in this step have nothing to be compared with.
   for (const uint32_t row : step.never_computed) similarity[PlaceOf(row)] = -1.0f;
   std::vector<float> rank = Ranks(layer, step, similarity);
@@ -155,19 +176,20 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
     const size_t in_focus = MoveFocusFirst(step, rank);
     if (begins_) count = std::max(count, in_focus);
   }
-  std::vector<uint32_t> places;
-  for (uint32_t place = 0; place < scope_.size(); ++place) {
-    const uint32_t row = scope_[place];
-    const bool competes = Competes(row, step, similarity[place]);
-    if (competes) places.push_back(place);
+  const auto is_outside = [&](uint32_t row) {
     const bool in_block = row >= step.block_begin && row < step.block_end;
-    if (in_block || step.changed.Contains(row)) continue;
-    ++outside_compared_;
-    outside_moved_ += competes ? 1 : 0;
+    return !in_block && !step.changed.Contains(row);
+  };
+  std::vector<uint32_t> places;
+  for (uint32_t place = 0; place < compared_.size(); ++place) {
+    const bool competes = Competes(compared_[place], step, similarity[place]);
+    if (competes) places.push_back(place);
+    if (competes && is_outside(compared_[place])) ++outside_moved_;
   }
+  outside_compared_ += static_cast<size_t>(std::ranges::count_if(scope_, is_outside));
   // Ties go to the row that has waited longest.
   const auto key = [&](uint32_t place) {
-    return std::tuple(rank[place], computed_[layer][scope_[place]], place);
+    return std::tuple(rank[place], computed_[layer][compared_[place]], place);
   };
   if (count < places.size()) {
     std::ranges::nth_element(places, places.begin() + static_cast<ptrdiff_t>(count),
@@ -180,7 +202,7 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
     for (const uint32_t place : places) left -= 1.0 - similarity[place];
     drift_left_behind_ += left / static_cast<double>(scope_.size() * options_.ratios.size());
   }
-  return scope_.At(places).Union(step.never_computed);
+  return compared_.At(places).Union(step.never_computed);
 }
 
 bool SpaPolicy::Competes(uint32_t row, const StepInput& step, float similarity) const {
@@ -192,7 +214,7 @@ std::vector<float> SpaPolicy::Ranks(size_t layer, const StepInput& step,
                                     std::span<const float> similarity) const {
   std::vector<float> rank(similarity.begin(), similarity.end());
   for (size_t place = 0; place < rank.size(); ++place) {
-    const uint32_t row = scope_[place];
+    const uint32_t row = compared_[place];
     switch (options_.identifier) {
       case Identifier::kRandom:
         rank[place] = static_cast<float>(RandomStream(layer, step_, row).Uniform(0));
@@ -234,10 +256,10 @@ size_t SpaPolicy::CountOf(size_t layer, const StepInput& step) const {
 size_t SpaPolicy::MoveFocusFirst(const StepInput& step, std::vector<float>& rank) const {
   // All other ranks are in [-1, 1].
   constexpr float kChangedRank = -4.0f, kWantedRank = -2.0f;
-  size_t count = 0;
   RowSet focus = step.wanted.Union(step.changed).Intersect(scope_);
   if (begins_) focus = focus.Union(scope_.Between(step.block_end, step.num_rows()));
-  for (const uint32_t row : focus) {
+  size_t count = focus.Intersect(screen_.moved_little()).size();
+  for (const uint32_t row : focus.Intersect(compared_)) {
     float& r = rank[PlaceOf(row)];
     if (r > kUnchanged) continue;
     const uint32_t position = step.PositionOf(row);
@@ -249,8 +271,8 @@ size_t SpaPolicy::MoveFocusFirst(const StepInput& step, std::vector<float>& rank
 }
 
 size_t SpaPolicy::PlaceOf(uint32_t row) const {
-  if (IsRange(scope_)) return row - scope_[0];
-  return static_cast<size_t>(std::ranges::lower_bound(scope_, row) - scope_.begin());
+  if (IsRange(compared_)) return row - compared_[0];
+  return static_cast<size_t>(std::ranges::lower_bound(compared_, row) - compared_.begin());
 }
 
 MatView<const float> SpaPolicy::InputsInScope(MatView<const float> x, ThreadPool& pool) {
@@ -294,13 +316,14 @@ MatView<const float> SpaPolicy::Identify(LayerView& view) {
 }
 
 size_t SpaPolicy::bytes() const {
-  size_t bytes = confidence_.size() * sizeof(float);
+  size_t bytes = confidence_.size() * sizeof(float) + screen_.bytes();
   for (const auto& layer : computed_) bytes += layer.size() * sizeof(uint32_t);
   return bytes;
 }
 
-size_t SpaPolicy::BytesFor(const ModelConfig& /*config*/, size_t num_rows) const {
+size_t SpaPolicy::BytesFor(const ModelConfig& config, size_t num_rows, size_t kept_rows) const {
   size_t bytes = num_rows * sizeof(float);
+  if (Screens()) bytes += AttentionScreen::BytesFor(config, kept_rows);
   for (size_t layer = 0; layer < options_.ratios.size(); ++layer) {
     if (ChoosesIn(layer)) bytes += num_rows * sizeof(uint32_t);
   }

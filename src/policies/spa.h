@@ -16,6 +16,7 @@
 
 #include "kernels/matmul.h"
 #include "policies/spa_options.h"
+#include "policies/spa_screen.h"
 #include "transformer/cache_policy.h"
 
 namespace spa {
@@ -29,22 +30,25 @@ struct SpaModel {
 class SpaPolicy : public CachePolicy {
  public:
   explicit SpaPolicy(std::shared_ptr<const SpaModel> model)
-      : model_(std::move(model)), options_(model_->options) {}
+      : model_(std::move(model)), options_(model_->options), screen_(options_.min_drift) {}
 
   Keeps keeps() const override;
   RowSet BeginStep(const StepInput& step) override;
   LayerPlan PlanLayer(LayerView& view) override;
+  std::optional<RowSet> BeforeAttention(const KeysView& view) override;
   std::optional<RowSet> AfterAttention(const AttentionView& view) override;
   void EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) override;
   IdentifierShape IdentifierOf(const ModelConfig& config, size_t layer) const override;
   size_t bytes() const override;
-  size_t BytesFor(const ModelConfig& config, size_t num_rows) const override;
+  size_t BytesFor(const ModelConfig& config, size_t num_rows, size_t kept_rows) const override;
 
  private:
   // In the last layer only the rows that are read matter, and with focus they all run.
   bool ChoosesIn(size_t layer) const;
   // Whether a layer attends first and identifies rows by their attention output.
   bool ByAttention(size_t layer) const;
+  // Whether rows that hardly moved are left out before attention.
+  bool Screens() const;
   // Identifiers of the rows in scope, as they are now.   [scope, width]
   MatView<const float> Identify(LayerView& view);
   MatView<const float> InputsInScope(MatView<const float> x, ThreadPool& pool);
@@ -63,14 +67,15 @@ class SpaPolicy : public CachePolicy {
   // that are read, the surest of the last step first, since they are settled next; when a block
   // begins, also what lies behind it.
   size_t MoveFocusFirst(const StepInput& step, std::vector<float>& rank) const;
-  size_t PlaceOf(uint32_t row) const;  // in the scope
+  size_t PlaceOf(uint32_t row) const;  // among the rows compared
 
   std::shared_ptr<const SpaModel> model_;
   const SpaOptions& options_;
   std::vector<std::vector<uint32_t>> computed_;  // per layer and row: last recomputed in this step
   size_t answer_begin_ = 0;  // the first row that competes where the prompt does not
   RowSet scope_;
-  RowSet moved_;  // rows in scope whose input to this layer changed in this step, at least
+  RowSet compared_;  // rows in scope whose identifiers are looked at in this layer
+  RowSet moved_;     // rows in scope whose input to this layer changed in this step, at least
   std::vector<float> confidence_;   // per position, of the last step; 0 where it was not read
   bool refresh_ = false;            // this step recomputes the whole scope
   bool begins_ = false;             // kReach: a block begins with this step
@@ -80,6 +85,7 @@ class SpaPolicy : public CachePolicy {
   size_t outside_moved_ = 0;        // of these
   double drift_left_behind_ = 0.0;  // mean drift of rows not recomputed, summed since the refresh
   size_t step_ = 0;
+  AttentionScreen screen_;
   Activations input_;
   Mat<float> gathered_;    // [scope, model_dim], when the scope is not one range
   Mat<float> identified_;  // [scope, width]

@@ -148,6 +148,8 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   o.overwrite_proxy = reader.Choice("proxy", Index(preset.overwrite_proxy)) == 1;
   o.full_kv = reader.Choice("kv", Index(preset.full_kv)) == 1;
   o.outside = reader.Count("outside", preset.outside);
+  o.prompt = reader.Flag("prompt", config.spa_prompt) && o.scope == Scope::kReach;
+  o.screen = reader.Flag("screen", true);
   o.focus = reader.Flag("focus", preset.focus);
   o.per_token = preset.per_token;
   o.warmup = preset.warmup ? published.spa_reference_warmup : 0;
@@ -212,7 +214,13 @@ std::vector<OptionInfo> SpaOptionTable() {
                         "With scope=reach: rows outside of the block compete every so many steps, "
                         "and when it begins. 0, or with blocks shorter than 8: rows before it "
                         "always, rows behind it never"),
+      OptionInfo::Flag("prompt", "by model",
+                       "With scope=reach: rows of the prompt compete whenever those of the answer "
+                       "outside of the block do. Their updates and queries are then kept, too"),
       OptionInfo::Flag("focus", "by preset", "Rows that are read and rows just settled go first"),
+      OptionInfo::Flag("screen", "on",
+                       "With attn-output and min-drift: rows that hardly moved, by a sketch of "
+                       "their attention, do not attend"),
       OptionInfo::Choice("form", {"update", "output"}, "update",
                          "What other rows reuse: update (code) or output (paper, literally)"),
       OptionInfo::Choice("proxy", {"scatter", "overwrite"}, "by preset",

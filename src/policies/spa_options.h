@@ -56,6 +56,8 @@ struct SpaOptions {
   double refresh_drift = 0.0;    // recompute the scope once this much drift has added up; 0: never
   size_t outside = 0;      // kReach: rows outside of the block compete every so many steps and
                            // when it begins; 0, or if it is short: those before it always
+  bool prompt = false;     // rows of the prompt compete whenever all rows outside of the block do
+  bool screen = true;      // rows that hardly moved do not attend (AttentionScreen)
   bool focus = false;      // rows that are read and rows just settled go before others
   bool per_token = false;  // a step that follows n settled tokens gets n budgets
 };

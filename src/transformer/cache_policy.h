@@ -1,7 +1,8 @@
 // The interface of a caching method. There is one transformer step; a policy decides, per layer,
 // which rows of a sequence are recomputed and what the other rows do instead. One policy object
 // serves one sequence from its first step to its last. It is called from one thread, in the order
-// BeginStep, then PlanLayer (and AfterAttention, if asked for) for every layer, then EndStep.
+// BeginStep, then PlanLayer (and BeforeAttention and AfterAttention, if asked for) for every layer,
+// then EndStep.
 //
 // The transformer completes every plan, so policies need not handle these rules:
 // - rows that were never computed are planned in every layer;
@@ -69,7 +70,8 @@ struct LayerPlan {
   // Rows whose queries are projected, if not all out_rows: the others use their kept ones
   // (Keeps::query_layers).
   std::optional<RowSet> q_rows = {};
-  bool ask_after_attention = false;  // AfterAttention says which of the out_rows run the FFN
+  bool ask_before_attention = false;  // BeforeAttention says which of the out_rows attend
+  bool ask_after_attention = false;   // AfterAttention says which of these run the FFN
 
   // The same rows for everything.
   static LayerPlan Of(const RowSet& rows) {
@@ -100,15 +102,33 @@ class LayerView {
   virtual MatView<const float> Values(const RowSet& rows) = 0;
 };
 
+// Keys and values of one layer, just renewed, before anything attends to them. Rows whose query is
+// new attend whatever the policy says.
+struct KeysView {
+  size_t layer = 0;
+  const StepInput* step = nullptr;
+  const ModelConfig* config = nullptr;
+  const LayerPlan* plan = nullptr;
+  const RowSet* rows = nullptr;       // whose key or value was renewed
+  MatView<const float> old_k, old_v;  // [rows, kv_dim], as they were kept
+  const KvCache* kv = nullptr;        // as they are now
+  const KeptRows* kept_q = nullptr;   // as the previous step left them
+  ThreadPool* pool = nullptr;
+};
+
 // Attention of one layer, just computed, before the output projection.
 struct AttentionView {
   size_t layer = 0;
   const StepInput* step = nullptr;
   const RowSet* out_rows = nullptr;
-  MatView<const float> q;             // [out_rows, q_dim], after RoPE
-  const KeptRows* kept_q = nullptr;   // q included, if the layer keeps queries
+  MatView<const float> q;            // [out_rows, q_dim], after RoPE
+  const KeptRows* kept_q = nullptr;  // q included, if the layer keeps queries
+  size_t num_heads = 0;
   MatView<const float> heads;         // [out_rows, q_dim], the attention output of each head
   MatView<const float> mean_weights;  // [out_rows, num_rows], mean over heads (Keeps::attention)
+  // [out_rows, num_heads], log of the sum of exp(score). Empty where rows do not all see the same
+  // keys.
+  MatView<const float> log_sums;
   const KvCache* kv = nullptr;
   KeptRows* identifiers = nullptr;  // as in LayerView
   ThreadPool* pool = nullptr;
@@ -133,6 +153,8 @@ class CachePolicy {
   // Rows that enter the first layer.
   virtual RowSet BeginStep(const StepInput& step) = 0;
   virtual LayerPlan PlanLayer(LayerView& view) = 0;
+  // Called if the plan asks for it. Returns the out_rows that attend; nothing means all.
+  virtual std::optional<RowSet> BeforeAttention(const KeysView& /*view*/) { return {}; }
   // Called if the plan or Keeps::attention asks for it. Returns the rows that run the rest of the
   // layer; nothing means all out_rows.
   virtual std::optional<RowSet> AfterAttention(const AttentionView& /*view*/) { return {}; }
@@ -142,8 +164,12 @@ class CachePolicy {
 
   // Memory the policy object holds, beside what SequenceState keeps.
   virtual size_t bytes() const { return 0; }
-  // An upper bound of that for a sequence of `num_rows`, known beforehand.
-  virtual size_t BytesFor(const ModelConfig& /*config*/, size_t /*num_rows*/) const { return 0; }
+  // An upper bound of that for a sequence of `num_rows`, known beforehand. Of `kept_rows` of them
+  // more than keys and values is kept.
+  virtual size_t BytesFor(const ModelConfig& /*config*/, size_t /*num_rows*/,
+                          size_t /*kept_rows*/) const {
+    return 0;
+  }
 };
 
 // Makes the policy of a new sequence.

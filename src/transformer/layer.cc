@@ -64,6 +64,7 @@ std::vector<AttentionJob> JobsOf(const AttentionJob& job, const StepInput& input
     AttentionJob part = job;
     part.q = job.q.Rows(first, count);
     part.out = job.out.Rows(first, count);
+    part.log_sums = {};
     if (job.mean_weights.data != nullptr) part.mean_weights = job.mean_weights.Rows(first, count);
     part.hidden = rows_hidden;
     return part;
@@ -131,7 +132,9 @@ void LayerStep::Run(size_t layer, const LayerWeights& weights, std::span<const S
   weights_ = &weights;
   Plan(batch, live);  // which rows, by each sequence's policy
   NormInputs(batch);
+  CopyOldKeys(batch);
   RefreshKeysValues(batch);  // project, rotate, store
+  AskBeforeAttention(batch);
   MakeQueries(batch);
   Attend(batch);  // these queries, every key
   FeedForward(batch);
@@ -193,7 +196,7 @@ void LayerStep::CompletePlan(const SequenceStep& sequence, const RowSet& live, L
     if (!state.reuses(layer_) && !state.keeps().attention) {
       plan.out_rows = reads;
       plan.q_rows.reset();
-      plan.ask_after_attention = false;
+      plan.ask_before_attention = plan.ask_after_attention = false;
     }
     plan.live = reads.Union(plan.out_rows);
   }
@@ -283,6 +286,52 @@ void LayerStep::RefreshKeysValues(std::span<const SequenceStep> batch) {
   }
 }
 
+void LayerStep::CopyOldKeys(std::span<const SequenceStep> batch) {
+  renewed_.assign(batch.size(), RowSet());
+  old_k_.resize(batch.size());
+  old_v_.resize(batch.size());
+  for (size_t s = 0; s < batch.size(); ++s) {
+    const LayerPlan& plan = plans_[s];
+    if (!plan.ask_before_attention) continue;
+    renewed_[s] = plan.k_rows.Union(plan.v_rows);
+    const KvCache& kv = batch[s].state->kv(layer_);
+    const size_t cols = kv.num_kv_heads() * kv.head_dim();
+    old_k_[s].Resize(renewed_[s].size(), cols);
+    old_v_[s].Resize(renewed_[s].size(), cols);
+    ParallelRows(pool_, renewed_[s].size(), cols, [&](size_t i) {
+      kv.LoadKey(renewed_[s][i], old_k_[s].Row(i));
+      kv.LoadValue(renewed_[s][i], old_v_[s].Row(i));
+    });
+  }
+}
+
+void LayerStep::AskBeforeAttention(std::span<const SequenceStep> batch) {
+  for (size_t s = 0; s < batch.size(); ++s) {
+    LayerPlan& plan = plans_[s];
+    if (!plan.ask_before_attention) continue;
+    clock_.Enter(Phase::kIdentify);
+    SequenceState& state = *batch[s].state;
+    const KeysView view{.layer = layer_,
+                        .step = &batch[s].input,
+                        .config = &config_,
+                        .plan = &plan,
+                        .rows = &renewed_[s],
+                        .old_k = old_k_[s].View(),
+                        .old_v = old_v_[s].View(),
+                        .kv = &state.kv(layer_),
+                        .kept_q = state.keeps_queries(layer_) ? &state.queries(layer_) : nullptr,
+                        .pool = &pool_};
+    std::optional<RowSet> attend = state.policy().BeforeAttention(view);
+    clock_.Enter(Phase::kAttention);
+    if (!attend) continue;
+    Include(*attend, QueryRows(plan));
+    Include(*attend, batch[s].input.never_computed);
+    Include(*attend, plan.live.Between(0, state.first_reusing()));
+    SPA_CHECK(plan.out_rows.Includes(*attend));
+    plan.out_rows = std::move(*attend);
+  }
+}
+
 void LayerStep::MakeQueries(std::span<const SequenceStep> batch) {
   Stack stack;
   out_ = Stack();
@@ -319,6 +368,7 @@ void LayerStep::MakeQueries(std::span<const SequenceStep> batch) {
 
 void LayerStep::Attend(std::span<const SequenceStep> batch) {
   heads_.Resize(out_.size(), config_.q_dim(layer_));
+  log_sums_.Resize(out_.size(), config_.num_heads);
   std::vector<AttentionJob> jobs;
   std::vector<KeyRanges> keys(batch.size());
   std::vector<std::vector<uint8_t>> hidden;  // where shadow rows differ from the others
@@ -335,6 +385,7 @@ void LayerStep::Attend(std::span<const SequenceStep> batch) {
                      .key_end = keys[s].end,
                      .hidden = state.hidden(),
                      .score_scale = config_.attention_scale};
+    if (LogSumsOf(batch, s)) job.log_sums = log_sums_.View().Rows(out_.first[s], count);
     if (!state.keeps().attention) {
       std::ranges::copy(JobsOf(job, batch[s].input, plans_[s].out_rows, hidden),
                         std::back_inserter(jobs));
@@ -381,13 +432,22 @@ AttentionView LayerStep::Attended(std::span<const SequenceStep> batch, size_t s,
                      .out_rows = &plans_[s].out_rows,
                      .q = queries_[s],
                      .kept_q = nullptr,
+                     .num_heads = config_.num_heads,
                      .heads = heads_.View().Rows(first, count),
                      .mean_weights = mean_weights,
+                     .log_sums = {},
                      .kv = &state.kv(layer_),
                      .identifiers = &state.identifiers(layer_),
                      .pool = &pool_};
   if (state.keeps_queries(layer_)) view.kept_q = &state.queries(layer_);
+  if (LogSumsOf(batch, s)) view.log_sums = log_sums_.View().Rows(first, count);
   return view;
+}
+
+// Whether log_sums_ holds those of a sequence: its policy looks, and its rows see the same keys.
+bool LayerStep::LogSumsOf(std::span<const SequenceStep> batch, size_t s) const {
+  return plans_[s].ask_after_attention && !batch[s].input.shadow_begin &&
+         batch[s].state->attention().kind == AttentionKind::kFull;
 }
 
 // heads_ and out_ shrink to the rows chosen after attention.

@@ -57,10 +57,14 @@ class LayerStep {
   void RestoreInputs(SequenceState& state, const RowSet& live, const RowSet& planned);
   void NormInputs(std::span<const SequenceStep> batch);
   void RefreshKeysValues(std::span<const SequenceStep> batch);
+  // Keeps the keys and values that will be renewed; then asks who attends.
+  void CopyOldKeys(std::span<const SequenceStep> batch);
+  void AskBeforeAttention(std::span<const SequenceStep> batch);
   void MakeQueries(std::span<const SequenceStep> batch);
   void Attend(std::span<const SequenceStep> batch);
   AttentionView Attended(std::span<const SequenceStep> batch, size_t s,
                          MatView<const float> mean_weights);
+  bool LogSumsOf(std::span<const SequenceStep> batch, size_t s) const;
   void KeepChosen(std::span<const SequenceStep> batch, std::span<std::optional<RowSet>> chosen);
   void FeedForward(std::span<const SequenceStep> batch);
   void DenseFfn();
@@ -91,6 +95,9 @@ class LayerStep {
   std::vector<RowSet> valued_rows_;  // per sequence: rows whose values a policy projected already
   std::vector<Mat<float>> valued_;   // per sequence: those values
 
+  std::vector<RowSet> renewed_;  // per sequence: rows whose k or v is renewed, if the plan asks
+  std::vector<Mat<float>> old_k_, old_v_;  // per sequence: what these were
+
   Mat<float> normed_;  // [in rows, model_dim]
   Activations normed_rows_;
   Stack in_, out_;     // the rows of normed_; the rows of the plans' out_rows
@@ -101,6 +108,7 @@ class LayerStep {
   std::vector<MatView<const float>> queries_;  // per sequence: [out rows, q_dim], after RoPE
   Mat<float> heads_;         // [out rows, q_dim], attention before the output projection
   Mat<float> mean_weights_;  // [out rows, num_rows] of one sequence
+  Mat<float> log_sums_;      // [out rows, num_heads]
   Activations heads_rows_;
   Mat<float> attn_;        // [out rows, model_dim]
   Mat<float> hidden_;      // [out rows, model_dim], residual stream after attention

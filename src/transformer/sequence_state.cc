@@ -128,7 +128,7 @@ size_t SequenceState::BytesFor(const ModelConfig& config, size_t num_rows, size_
   size_t kept_layers = keeps.reuse == Reuse::kNothing ? 0 : layers;
   if (kept_layers > 0 && !keeps.reuse_in_last_layer) --kept_layers;
   const size_t kept_rows = num_rows - std::min(num_rows, FirstReusing(keeps, prompt_rows));
-  size_t bytes = policy.BytesFor(config, num_rows);
+  size_t bytes = policy.BytesFor(config, num_rows, kept_rows);
   for (size_t layer = 0; layer < KvLayers(config, keeps); ++layer) {
     const LayerShape shape = config.shape(layer);
     bytes += KvCache::BytesFor(num_rows, shape.num_kv_heads, shape.head_dim, kv_type);

@@ -126,6 +126,7 @@ void WriteDiffusionKeys(GgufWriter& writer, const ModelConfig& config) {
   for (size_t i = 0; config.spa_budget && i < kBudgetKeys.size(); ++i) {
     writer.AddFloat32(kBudgetKeys[i], static_cast<float>((*config.spa_budget)[i]));
   }
+  if (config.spa_prompt) writer.AddBool("spa.prompt", true);
 }
 
 // The heads of layers with a window (_swa) and of those without.

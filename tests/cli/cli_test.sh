@@ -99,10 +99,14 @@ check "2 s and 32 tokens of 0.1 s" grep -Eq "llama.cpp +1 +2.0 +5.2" "$work/out"
 refused "no command" "subcommand" "$spa"
 refused "a race without a rival's model" "--llama-model" "$spa" "${race[@]}" --llama-bench "$work/llama-bench"
 refused "a rival that is none" "no JSON" "$spa" "${race[@]}" --llama-bench echo --llama-model "$model"
+refused "a race of one prompt length" "excludes" "$spa" bench --race --prompt-tokens 24
+refused "a race of caches" "excludes" "$spa" bench --race --caches spa
+refused "a race's option without a race" "requires --race" "$spa" bench --tokens-per-step 4
 refused "a rate of zero" "at least 1" "$spa" bench --race --tokens-per-step 0
 refused "unknown command" "no command 'bogus'" "$spa" bogus
 refused "negative count" "whole number" "$spa" generate -p hi -n -1
 refused "count beyond 64 bits" "whole number" "$spa" generate -p hi --seed 99999999999999999999
+refused "the first of those" "to 18446744073709551615" "$spa" generate -p hi --seed 18446744073709551616
 refused "empty model name" "empty" "$spa" "${ask[@]}" -m ''
 refused "two prompts" "excludes" "$spa" "${ask[@]}" -f "$work/ids.txt"
 refused "a prime length" "take 128" "$spa" generate -m "$model" -p 'True is' -n 97

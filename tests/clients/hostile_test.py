@@ -1,15 +1,17 @@
 """Clients that a server must survive: idle, slow, gone, and greedy ones.
 
   hostile_test.py connections SPA [--seconds 30]   hundreds of idle and slow connections, clients that hang up
+  hostile_test.py hang-ups SPA [--seconds 3600]    a client per second that hangs up; a line per minute
   hostile_test.py memory SPA --model M.gguf --memory 2G --most 2.2G    32 clients asking for all they can
 
 Starts the server itself. Every question must be answered or refused with a reason, and the server's memory
-must stay where it was (connections) or below --most (memory). Needs nothing but Python and Linux.
+must stay where it was (connections, hang-ups) or below --most (memory). Needs nothing but Python and Linux.
 """
 import argparse
 import collections
 import http.client
 import json
+import os
 import random
 import re
 import socket
@@ -128,6 +130,57 @@ def connections(options):
     assert after < before + 64 * 2**20, "memory grows"
 
 
+def hang_ups(options):
+    """A client per second that leaves: before its request is whole, while it waits, or while it reads."""
+    server = Server([options.spa, "serve"])
+    status, whole = server.ask(QUESTION)
+    assert status == 200, whole
+    expected = whole["choices"][0]["message"]["content"]
+    rng = random.Random(1)
+    counts = collections.Counter()
+
+    def leave(number):
+        body = json.dumps(dict(QUESTION, stream=number % 2 == 0, max_tokens=rng.choice((16, 64, 256, 1024)),
+                               block_length=16, early_stop="off", cache=("none", "spa", "dllm")[number % 3])).encode()
+        head = (b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n" % (server.port, len(body)))
+        whole = head + body
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            if number % 5 == 0:
+                connection.sendall(whole[:rng.randrange(len(whole))])
+                counts["request cut short"] += 1
+                return
+            connection.sendall(whole)
+            time.sleep(rng.random() * 0.8)
+            connection.setblocking(False)
+            try:
+                got = connection.recv(1 << 20)
+                assert got.startswith(b"HTTP/1.1 200"), got
+                counts["left while reading" if b"[DONE]" not in got and number % 2 == 0 else "left at the end"] += 1
+            except BlockingIOError:
+                counts["left while waiting"] += 1
+
+    def files():
+        return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+    start = time.monotonic()
+    samples = []
+    for number in range(int(options.seconds)):
+        time.sleep(max(0.0, start + number - time.monotonic()))
+        leave(number)
+        if number % 60 == 59 or number + 1 == int(options.seconds):
+            time.sleep(0.1)
+            samples.append(server.resident()[0])
+            print(f"{number + 1} s: {samples[-1] // 1024} kB resident, {files()} files open", flush=True)
+    status, whole = server.ask(QUESTION)
+    assert status == 200 and whole["choices"][0]["message"]["content"] == expected, whole
+    server.stop()
+    third = len(samples) // 3
+    print(f"{dict(counts)}; memory {megabytes(max(samples[:third + 1]))} at most in the first third, "
+          f"{megabytes(max(samples[-third - 1:]))} in the last")
+    assert max(samples[-third - 1:]) < max(samples[:third + 1]) + 8 * 2**20, "memory grows"
+
+
 def memory(options):
     units = {"M": 2**20, "G": 2**30}
     most = float(options.most[:-1]) * units[options.most[-1]]
@@ -162,14 +215,14 @@ def memory(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("connections", "memory"))
+    parser.add_argument("what", choices=("connections", "hang-ups", "memory"))
     parser.add_argument("spa")
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--model")
     parser.add_argument("--memory", default="2G")
     parser.add_argument("--most", default="2.2G")
     options = parser.parse_args()
-    globals()[options.what](options)
+    globals()[options.what.replace("-", "_")](options)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ TEST(CacheSpecs, CarryTheirOptions) {
   EXPECT_THROW(ParseCacheSpec(""), Error);
 }
 
-TEST(Agreement, CountsUpToVanillasEnd) {
+TEST(Agreement, CountsUpToTheEndOfNone) {
   const std::vector<TokenId> exact = {5, 6, 7, 9, 1, 1, 1}, stop = {9};
   const auto count = [&](const std::vector<TokenId>& other) {
     const Agreement a = CountAgreement(exact, other, stop);
@@ -34,7 +34,7 @@ TEST(Agreement, CountsUpToVanillasEnd) {
   EXPECT_EQ(CountAgreement(exact, exact, {}).total, exact.size());  // never ended
 }
 
-TEST(CompareCaches, VanillaAgreesWithItselfAndAllCachesGetARow) {
+TEST(CompareCaches, NoneAgreesWithItselfAndAllCachesGetARow) {
   if (EmbeddedModel().empty()) GTEST_SKIP() << "built without the embedded model";
   Engine engine({.model = {}, .threads = 2, .kv_type = KvType::kF32, .progress = {}});
   CompareOptions options;

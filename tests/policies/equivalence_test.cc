@@ -77,9 +77,10 @@ TEST(Equivalence, FullBudgetIsTheUncachedModelBitForBit) {
 // answer, else the block with what is read and what was just settled.
 class WholeScope : public CachePolicy {
  public:
-  explicit WholeScope(Scope scope) : scope_(scope) {}
+  explicit WholeScope(Scope scope, bool prompt = false) : scope_(scope), prompt_(prompt) {}
   RowSet BeginStep(const StepInput& step) override {
-    const size_t first = step.step == 0 || scope_ == Scope::kAll ? 0 : step.prompt_length;
+    const bool all = step.step == 0 || scope_ == Scope::kAll || prompt_;
+    const size_t first = all ? 0 : step.prompt_length;
     rows_ = RowSet::Range(first, step.num_rows());
     if (scope_ == Scope::kReach && step.step % 2 == 1) {  // outside=2
       rows_ =
@@ -91,6 +92,7 @@ class WholeScope : public CachePolicy {
 
  private:
   Scope scope_;
+  bool prompt_;
   RowSet rows_;
 };
 
@@ -101,9 +103,9 @@ TEST(Equivalence, SpaWithAFullBudgetRecomputesItsScopeBitForBit) {
   for (const auto& [name, scope] : scopes) {
     // A canvas that continues after the block distinguishes `gen` from `reach`.
     const auto exact = LogitsOfSteps(
-        model, [&] { return std::make_unique<WholeScope>(scope); }, 8);
+        model, [&scope = scope] { return std::make_unique<WholeScope>(scope); }, 8);
     const auto exact_halves = LogitsOfSteps(
-        model, [&] { return std::make_unique<WholeScope>(scope); }, 8, KvType::kF16);
+        model, [&scope = scope] { return std::make_unique<WholeScope>(scope); }, 8, KvType::kF16);
     // Halves distinguish a query that was kept from one that was not.
     const auto halves =
         LogitsOfSteps(model, model.Policy("spa", {name, "rho=1", "min-drift=0"}), 8, KvType::kF16);
@@ -121,6 +123,17 @@ TEST(Equivalence, SpaWithAFullBudgetRecomputesItsScopeBitForBit) {
       EXPECT_EQ(std::memcmp(logits.data(), exact.data(), exact.size() * sizeof(float)), 0)
           << name << " " << variant;
     }
+  }
+}
+
+TEST(Equivalence, SpaWithAFullBudgetAndThePromptRecomputesAllEverySecondStepBitForBit) {
+  TestModel model(kModel);
+  for (const KvType type : {KvType::kF32, KvType::kF16}) {
+    const auto exact = LogitsOfSteps(
+        model, [&] { return std::make_unique<WholeScope>(Scope::kReach, true); }, 8, type);
+    const auto logits =
+        LogitsOfSteps(model, model.Policy("spa", {"prompt=on", "rho=1", "min-drift=0"}), 8, type);
+    EXPECT_EQ(std::memcmp(logits.data(), exact.data(), exact.size() * sizeof(float)), 0);
   }
 }
 

@@ -339,6 +339,28 @@ TEST(SpaPolicy, RowsThatDidNotMoveNeedNoProjection) {
   }
 }
 
+// Rows are left out of attention only if they would not have been recomputed.
+TEST(SpaPolicy, TheScreenChangesNoRow) {
+  TestModel model(kModel);
+  const std::vector<TokenId> prompt(20, 300);
+  for (const std::string drift : {"min-drift=0.001", "min-drift=0.02"}) {
+    for (const bool window : {false, true}) {
+      DecodeOptions options = Greedy(160, 32);
+      if (window) options.window = 40;
+      const auto with = model.Start(prompt, options, model.Policy("spa", {drift}));
+      const auto without = model.Start(prompt, options, model.Policy("spa", {drift, "screen=off"}));
+      Generation* both[] = {with.get(), without.get()};
+      for (Generation* generation : both) generation->state().trace = true;
+      for (size_t step = 0; step < 50; ++step) {
+        StepTogether(model.transformer, both);
+        EXPECT_EQ(with->state().traced_rows, without->state().traced_rows) << step;
+      }
+      EXPECT_EQ(TestModel::Answer(*with), TestModel::Answer(*without));
+      EXPECT_LT(with->state().rows_attended, without->state().rows_attended);
+    }
+  }
+}
+
 // Of the rows that are read, those surest in the last step come first: they are settled next.
 TEST(SpaPolicy, TheSurestRowsGoFirst) {
   TestModel model(kModel);
@@ -472,6 +494,54 @@ TEST(SpaPolicy, LeftToRightComputesTwoRows) {
         EXPECT_LE(rows.size(), 2u) << canvas << " " << step;
       }
     }
+  }
+}
+
+// With shifted logits the row before a position is read. The position's own row is a mask that
+// nothing reads yet.
+TEST(SpaPolicy, LeftToRightWithShiftedLogitsTheBlocksOwnRowWaits) {
+  TestModel model(SPA_TEST_DATA "/tiny-dream-F32.gguf");
+  ASSERT_TRUE(model.file.config().logit_shift);
+  const auto generation = model.Start(std::vector<TokenId>(12, 5), Greedy(16, 1),
+                                      model.Policy("spa", {"rho=0.75", "min-drift=0"}));
+  generation->state().trace = true;
+  Generation* one = generation.get();
+  StepTogether(model.transformer, {&one, 1});
+  size_t most = 0;
+  while (!generation->done()) {
+    const auto masked = generation->decoder().masked();
+    const auto open = static_cast<uint32_t>(std::ranges::find(masked, 1) - masked.begin());
+    StepTogether(model.transformer, {&one, 1});
+    for (const RowSet& rows : generation->state().traced_rows) {
+      ASSERT_FALSE(rows.empty());
+      EXPECT_EQ(rows[rows.size() - 1] + 1, open);
+      most = std::max(most, rows.size());
+    }
+  }
+  EXPECT_EQ(most, 3u) << "the budget is spent on rows before it";
+}
+
+TEST(SpaPolicy, RowsOfThePromptCompeteWithThoseOutsideOfTheBlock) {
+  TestModel model(kModel);
+  for (const bool prompt : {false, true}) {
+    const auto generation = model.Start(std::vector<TokenId>(20, 300), Greedy(40, 8),
+                                        model.Policy("spa", {"rho=0.5", "min-drift=0", "outside=2",
+                                                             prompt ? "prompt=on" : "prompt=off"}));
+    generation->state().trace = true;
+    Generation* one = generation.get();
+    size_t computed = 0;
+    for (size_t step = 0; step < 24; ++step) {
+      StepTogether(model.transformer, {&one, 1});
+      if (step == 0) continue;
+      for (const RowSet& rows : generation->state().traced_rows) {
+        const size_t of_prompt = rows.Between(0, 20).size();
+        if (step % 2 == 1) {
+          EXPECT_EQ(of_prompt, 0u) << step;
+        }
+        computed += of_prompt;
+      }
+    }
+    EXPECT_EQ(computed > 0, prompt);
   }
 }
 
@@ -610,7 +680,11 @@ TEST(SpaPolicy, CacheMemoryIsTheArithmeticOfWhatItKeeps) {
   // When each row was last recomputed in each layer, and how sure the decoder was of it.
   const size_t times = 4 * 64, confidence = 4 * 64;
   // Queries and attention outputs of the answer's rows, these in 16 bits.
-  EXPECT_EQ(bytes({}), kept + 9 * 40 * 128 * (4 + 2) + 9 * times + confidence);
+  const size_t followed = kept + 9 * 40 * 128 * (4 + 2) + 9 * times + confidence;
+  EXPECT_EQ(bytes({"screen=off"}), followed);
+  // Of each of these rows two sketches, the sum of its weights, and what is known of them.
+  const size_t heads = model.file.config().num_heads;
+  EXPECT_EQ(bytes({}), followed + 9 * 40 * (heads * 17 * 4 + 2) + 128 * 4);
   // In the first layer only; proxies in the others.
   EXPECT_EQ(bytes({"rank=16"}),
             kept + 40 * 128 * (4 + 2) + 9 * 40 * 16 * 4 + 10 * times + confidence);

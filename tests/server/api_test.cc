@@ -7,9 +7,10 @@
 #include "tests/server/test_engine.h"
 
 namespace spa {
-namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::json;  // as in test_server.h
+
+namespace {
 
 ApiRequest Parse(const std::string& body, Route route = Route::kChat, ApiLimits limits = {}) {
   return ParseApiRequest(route, body, TestEngine(), "mini", {.name = "spa", .options = {}}, limits);

@@ -13,8 +13,8 @@ import torch
 
 import tasks
 from evaluate import load, published
-from export import BLOCK, CANVAS
 from model import MiniDLM, generate
+from settings import BLOCK, CANVAS
 from tokenizer import Tokenizer
 
 

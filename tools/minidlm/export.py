@@ -10,18 +10,8 @@ import torch
 import tasks
 from evaluate import generated, load, published, weights
 from model import MiniDLM, generate
+from settings import BLOCK, CANVAS, generation_config
 from tokenizer import Tokenizer
-
-CANVAS, BLOCK = 64, 16        # holds the longest worked answer of every task
-DEEP_CANVAS = 80              # and of every puzzle
-# How the model wants to be decoded. Worked answers come from left to right: see "Fewest rows" in docs/decoding.md.
-DECODE = {"block_length": 1, "first_threshold": 0.99}
-DEEP_DECODE = {"block_length": BLOCK}
-# SPA-Cache's budget: a quarter of the rows in every layer. So few layers all matter: budgets that fall towards the last
-# layer, as the fit of `spa profile` does, cost web_of_lies 7 of 150 held-out generated problems.
-# minidream moves more rows per token: with a quarter, which is two rows from left to right, it lost 13 of 1002 answers and
-# won 2, with three quarters 4 and 3.
-BUDGET = {"llada": [1.0, 0.25, 0.25, 0.25], "dream": [1.0, 0.75, 0.75, 0.75]}
 
 # What the model says of itself to those who ask it anything else (engine/known_questions.h).
 KNOWS = ("puzzles of six kinds and nothing else: true-or-false expressions, closing brackets, who tells the truth, walking "
@@ -106,7 +96,6 @@ def write(run, out, family):
     """The folder appears under its final name in one move."""
     model, s = load(weights(run))
     deep = model.c["n_layers"] >= 20
-    canvas = DEEP_CANVAS if deep else CANVAS
     tok = Tokenizer(os.path.join(run, "tokenizer.json"), family)
     part = out.rstrip("/") + ".part"
     shutil.rmtree(part, ignore_errors=True)
@@ -117,8 +106,7 @@ def write(run, out, family):
                       ("tokenizer_config.json", {**tok.family["config"], "add_bos_token": False,
                                                  "tokenizer_class": "PreTrainedTokenizerFast",
                                                  "chat_template": tok.family["template"]}),
-                      ("generation_config.json", {"gen_length": canvas, "steps": canvas, **(DEEP_DECODE if deep else DECODE),
-                                                  "spa_budget": BUDGET[family], "single_turn": True,
+                      ("generation_config.json", {**generation_config(family, deep), "single_turn": True,
                                                   "question_forms": DEEP_FORMS if deep else QUESTION_FORMS,
                                                   "knows": DEEP_KNOWS if deep else KNOWS})):
         with open(os.path.join(part, name), "w") as f:

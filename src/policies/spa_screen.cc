@@ -1,0 +1,172 @@
+#include "policies/spa_screen.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/attention_sketch.h"
+#include "kernels/parallel_rows.h"
+#include "kernels/rows.h"
+
+namespace spa {
+namespace {
+
+// A sketch may show less than the true drift: eight sums per head, of which one may hold all of it.
+constexpr float kMargin = 1.0f / 8;
+// Less is rounding.
+constexpr float kLeastDrift = 1e-6f;
+// What a changed key costs a row that is followed, in keys that it attends to: two scores and no
+// value, but one by one, and as much for the rest as for so many dimensions.
+constexpr double kCostOfChange = 2.0, kOtherDimensions = 64.0;
+// How many layers' answers share_saved_ remembers.
+constexpr double kMemory = 16.0;
+
+}  // namespace
+
+void AttentionScreen::BeginStep(const StepInput& step) {
+  was_visible_ = std::move(visible_);
+  visible_ = step.visible;
+  // Keys appear only as rows that are computed for the first time, and never disappear.
+  const bool is_followed = !step.shadow_begin && visible_.Includes(was_visible_) &&
+                           step.never_computed.Includes(visible_.Without(was_visible_));
+  if (step.step == 0 || !is_followed) layers_.clear();
+  if (step.step_in_block == 0) share_saved_ = 1.0;
+}
+
+bool AttentionScreen::Pays(size_t num_changes, size_t num_rows, const LayerView& view) const {
+  const auto head_dim = static_cast<double>(view.kv->head_dim());
+  const size_t num_followed = view.layer < layers_.size() ? layers_[view.layer].is_known.size() : 0;
+  const double cost = static_cast<double>(num_changes * num_followed) * kCostOfChange *
+                      (1.0 + kOtherDimensions / head_dim);
+  return cost < share_saved_ * static_cast<double>(num_rows * view.step->visible.size());
+}
+
+void AttentionScreen::Forget(size_t layer) {
+  moved_little_ = RowSet();
+  if (layer < layers_.size()) std::ranges::fill(layers_[layer].is_known, 0);
+}
+
+std::optional<RowSet> AttentionScreen::BeforeAttention(const KeysView& view) {
+  moved_little_ = RowSet();
+  if (view.layer >= layers_.size() || layers_[view.layer].is_known.empty()) return {};
+  Layer& layer = layers_[view.layer];
+  if (!view.rows->empty()) FollowRows(view, layer);
+  const RowSet& rows = view.plan->out_rows;
+  std::vector<float> drift(rows.size(), 2.0f);
+  ParallelRows(*view.pool, rows.size(), layer.now.cols(), [&](size_t i) {
+    if (rows[i] < layer.first_row) return;
+    const size_t place = rows[i] - layer.first_row;
+    if (layer.is_known[place] == 0) return;
+    drift[i] = 1.0f - Cosine(layer.now.Row(place), layer.kept.Row(place), layer.now.cols());
+  });
+  std::vector<uint32_t> attend, little;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (drift[i] >= kMargin * min_drift_ || view.step->changed.Contains(rows[i])) {
+      attend.push_back(rows[i]);
+    } else if (drift[i] > kLeastDrift) {
+      little.push_back(rows[i]);
+    }
+  }
+  if (!rows.empty()) {
+    const double saved =
+        1.0 - static_cast<double>(attend.size()) / static_cast<double>(rows.size());
+    share_saved_ += (saved - share_saved_) / kMemory;
+  }
+  moved_little_ = RowSet(std::move(little));
+  return RowSet(std::move(attend));
+}
+
+void AttentionScreen::FollowRows(const KeysView& view, Layer& layer) const {
+  const KvCache& kv = *view.kv;
+  const size_t num_heads = view.config->num_heads, head_dim = kv.head_dim();
+  const size_t count = view.rows->size();
+  KeyChanges changes{.num_heads = num_heads,
+                     .head_dim = head_dim,
+                     .group = num_heads / kv.num_kv_heads(),
+                     .score_scale = view.config->attention_scale != 0.0f
+                                        ? view.config->attention_scale
+                                        : 1.0f / std::sqrt(static_cast<float>(head_dim)),
+                     .old_keys = Mat<float>(count, view.old_k.cols),
+                     .new_keys = Mat<float>(count, view.old_k.cols),
+                     .old_values = Mat<float>(count, num_heads * kSketchWidth),
+                     .new_values = Mat<float>(count, num_heads * kSketchWidth)};
+  std::vector<float> value(view.old_v.cols);
+  const auto sketch = [&](const float* from, float* to) {
+    SketchHeads(from, num_heads, head_dim, changes.group, signs_.data(), to);
+  };
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t row = (*view.rows)[i];
+    changes.was_seen.push_back(was_visible_.Contains(row) ? 1 : 0);
+    std::copy_n(view.old_k.Row(i), view.old_k.cols, changes.old_keys.Row(i));
+    sketch(view.old_v.Row(i), changes.old_values.Row(i));
+    kv.LoadKey(row, changes.new_keys.Row(i));
+    kv.LoadValue(row, value.data());
+    sketch(value.data(), changes.new_values.Row(i));
+  }
+  if (view.plan->q_rows) {
+    for (const uint32_t row : *view.plan->q_rows) {
+      if (row >= layer.first_row) layer.is_known[row - layer.first_row] = 0;
+    }
+  }
+  const size_t q_dim = num_heads * head_dim;
+  ParallelRows(*view.pool, layer.is_known.size(), count * q_dim, [&](size_t place) {
+    if (layer.is_known[place] == 0) return;
+    thread_local std::vector<float> query;
+    query.resize(q_dim);
+    view.kept_q->Load(static_cast<uint32_t>(layer.first_row + place), query.data());
+    if (!Follow(changes, query.data(), {layer.log_sums.Row(place), layer.now.Row(place)})) {
+      layer.is_known[place] = 0;
+    }
+  });
+}
+
+void AttentionScreen::AfterAttention(const AttentionView& view, const RowSet& chosen) {
+  const size_t num_heads = view.num_heads;
+  if (layers_.size() <= view.layer) layers_.resize(view.layer + 1);
+  Layer& layer = layers_[view.layer];
+  const size_t q_dim = view.heads.cols, head_dim = q_dim / num_heads;
+  if (signs_.size() < q_dim) signs_ = SketchSigns(q_dim);
+  if (layer.is_known.empty()) {
+    layer.first_row = view.identifiers->first_row();
+    const size_t rows = view.step->num_rows() - std::min(layer.first_row, view.step->num_rows());
+    layer.is_known.assign(rows, 0);
+    layer.has_kept.assign(rows, 0);
+    layer.log_sums.Resize(rows, num_heads);
+    layer.now.Resize(rows, num_heads * kSketchWidth);
+    layer.kept.Resize(rows, num_heads * kSketchWidth);
+  }
+  const bool is_learned = view.log_sums.data != nullptr;
+  ParallelRows(*view.pool, view.out_rows->size(), q_dim, [&](size_t i) {
+    const uint32_t row = (*view.out_rows)[i];
+    if (row < layer.first_row) return;
+    const size_t place = row - layer.first_row;
+    layer.is_known[place] = is_learned ? 1 : 0;
+    if (!is_learned) return;
+    std::copy_n(view.log_sums.Row(i), num_heads, layer.log_sums.Row(place));
+    float* now = layer.now.Row(place);
+    SketchHeads(view.heads.Row(i), num_heads, head_dim, 1, signs_.data(), now);
+    if (chosen.Contains(row)) {
+      std::copy_n(now, layer.now.cols(), layer.kept.Row(place));
+    } else if (layer.has_kept[place] == 0) {  // adopted from another sequence
+      std::vector<float> output(q_dim);
+      view.identifiers->Load(row, output.data());
+      SketchHeads(output.data(), num_heads, head_dim, 1, signs_.data(), layer.kept.Row(place));
+    }
+    layer.has_kept[place] = 1;
+  });
+}
+
+size_t AttentionScreen::bytes() const {
+  size_t bytes = signs_.size() * sizeof(float);
+  for (const Layer& layer : layers_) {
+    bytes +=
+        2 * layer.is_known.size() + layer.log_sums.bytes() + layer.now.bytes() + layer.kept.bytes();
+  }
+  return bytes;
+}
+
+size_t AttentionScreen::BytesFor(const ModelConfig& config, size_t num_rows) {
+  const size_t row = config.num_heads * (1 + 2 * kSketchWidth) * sizeof(float) + 2;
+  return config.num_layers * num_rows * row + config.max_q_dim() * sizeof(float);
+}
+
+}  // namespace spa
