@@ -323,7 +323,7 @@ size_t SpaPolicy::bytes() const {
 
 size_t SpaPolicy::BytesFor(const ModelConfig& config, size_t num_rows, size_t kept_rows) const {
   size_t bytes = num_rows * sizeof(float);
-  if (Screens()) bytes += AttentionScreen::BytesFor(config, kept_rows);
+  if (Screens()) bytes += AttentionScreen::BytesFor(config, keeps().query_layers, kept_rows);
   for (size_t layer = 0; layer < options_.ratios.size(); ++layer) {
     if (ChoosesIn(layer)) bytes += num_rows * sizeof(uint32_t);
   }

@@ -164,9 +164,10 @@ size_t AttentionScreen::bytes() const {
   return bytes;
 }
 
-size_t AttentionScreen::BytesFor(const ModelConfig& config, size_t num_rows) {
+size_t AttentionScreen::BytesFor(const ModelConfig& config, size_t num_layers,
+                                 size_t num_rows) {
   const size_t row = config.num_heads * (1 + 2 * kSketchWidth) * sizeof(float) + 2;
-  return config.num_layers * num_rows * row + config.max_q_dim() * sizeof(float);
+  return num_layers * num_rows * row + config.max_q_dim() * sizeof(float);
 }
 
 }  // namespace spa

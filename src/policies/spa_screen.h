@@ -33,7 +33,7 @@ class AttentionScreen {
   void AfterAttention(const AttentionView& view, const RowSet& chosen);
 
   size_t bytes() const;
-  static size_t BytesFor(const ModelConfig& config, size_t num_rows);
+  static size_t BytesFor(const ModelConfig& config, size_t num_layers, size_t num_rows);
 
  private:
   // Rows from first_row on: those of which queries are kept.

@@ -101,9 +101,8 @@ void SequenceState::Shrink(size_t num_rows, ThreadPool& pool) {
     rows.CopyRows(kv, num_rows, pool);
     kv = std::move(rows);
   }
-  // Only exact caches are shrunk, and they keep nothing else.
+  // Only exact caches are shrunk, and they keep nothing else: their identifiers have no width.
   SPA_CHECK(kept_.empty() && queries_.empty() && inputs_.empty());
-  identifiers_.clear();
   num_rows_ = num_rows;
   tokens_.resize(num_rows);
   tokens_.shrink_to_fit();
