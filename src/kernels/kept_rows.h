@@ -67,7 +67,8 @@ class KeptRows {
     ParallelRows(pool, rows.size(), cols_, [&](size_t i) {
       out[i] = -1.0f;
       if (rows[i] < first_row_) return;
-      std::vector<float> row(cols_);
+      thread_local std::vector<float> row;
+      row.resize(cols_);
       Load(rows[i], row.data());
       out[i] = Cosine(a.Row(i), row.data(), cols_);
     });

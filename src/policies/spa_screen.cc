@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/attention_sketch.h"
 #include "kernels/parallel_rows.h"
 #include "kernels/rows.h"
 
@@ -75,40 +74,47 @@ std::optional<RowSet> AttentionScreen::BeforeAttention(const KeysView& view) {
   return RowSet(std::move(attend));
 }
 
-void AttentionScreen::FollowRows(const KeysView& view, Layer& layer) const {
+void AttentionScreen::ReadChanges(const KeysView& view, KeyChanges& changes) const {
   const KvCache& kv = *view.kv;
-  const size_t num_heads = view.config->num_heads, head_dim = kv.head_dim();
-  const size_t count = view.rows->size();
-  KeyChanges changes{.num_heads = num_heads,
-                     .head_dim = head_dim,
-                     .group = num_heads / kv.num_kv_heads(),
-                     .score_scale = view.config->attention_scale != 0.0f
-                                        ? view.config->attention_scale
-                                        : 1.0f / std::sqrt(static_cast<float>(head_dim)),
-                     .old_keys = Mat<float>(count, view.old_k.cols),
-                     .new_keys = Mat<float>(count, view.old_k.cols),
-                     .old_values = Mat<float>(count, num_heads * kSketchWidth),
-                     .new_values = Mat<float>(count, num_heads * kSketchWidth)};
-  std::vector<float> value(view.old_v.cols);
+  const size_t count = view.rows->size(), kv_dim = view.old_k.cols;
+  changes.num_heads = view.config->num_heads;
+  changes.head_dim = kv.head_dim();
+  changes.group = changes.num_heads / kv.num_kv_heads();
+  changes.score_scale = view.config->attention_scale != 0.0f
+                            ? view.config->attention_scale
+                            : 1.0f / std::sqrt(static_cast<float>(changes.head_dim));
+  for (Mat<float>* keys : {&changes.old_keys, &changes.new_keys}) keys->Resize(count, kv_dim);
+  for (Mat<float>* values : {&changes.old_values, &changes.new_values}) {
+    values->Resize(count, changes.num_heads * kSketchWidth);
+  }
+  changes.was_seen.resize(count);
   const auto sketch = [&](const float* from, float* to) {
-    SketchHeads(from, num_heads, head_dim, changes.group, signs_.data(), to);
+    SketchHeads(from, changes.num_heads, changes.head_dim, changes.group, signs_.data(), to);
   };
-  for (size_t i = 0; i < count; ++i) {
+  ParallelRows(*view.pool, count, 4 * kv_dim, [&](size_t i) {
     const uint32_t row = (*view.rows)[i];
-    changes.was_seen.push_back(was_visible_.Contains(row) ? 1 : 0);
-    std::copy_n(view.old_k.Row(i), view.old_k.cols, changes.old_keys.Row(i));
+    changes.was_seen[i] = was_visible_.Contains(row) ? 1 : 0;
+    std::copy_n(view.old_k.Row(i), kv_dim, changes.old_keys.Row(i));
     sketch(view.old_v.Row(i), changes.old_values.Row(i));
     kv.LoadKey(row, changes.new_keys.Row(i));
+    thread_local std::vector<float> value;
+    value.resize(kv_dim);
     kv.LoadValue(row, value.data());
     sketch(value.data(), changes.new_values.Row(i));
-  }
+  });
+}
+
+void AttentionScreen::FollowRows(const KeysView& view, Layer& layer) const {
+  thread_local KeyChanges changes_of_thread;  // for all sequences
+  KeyChanges& changes = changes_of_thread;
+  ReadChanges(view, changes);
   if (view.plan->q_rows) {
     for (const uint32_t row : *view.plan->q_rows) {
       if (row >= layer.first_row) layer.is_known[row - layer.first_row] = 0;
     }
   }
-  const size_t q_dim = num_heads * head_dim;
-  ParallelRows(*view.pool, layer.is_known.size(), count * q_dim, [&](size_t place) {
+  const size_t q_dim = changes.num_heads * changes.head_dim;
+  ParallelRows(*view.pool, layer.is_known.size(), changes.size() * q_dim, [&](size_t place) {
     if (layer.is_known[place] == 0) return;
     thread_local std::vector<float> query;
     query.resize(q_dim);
@@ -164,8 +170,7 @@ size_t AttentionScreen::bytes() const {
   return bytes;
 }
 
-size_t AttentionScreen::BytesFor(const ModelConfig& config, size_t num_layers,
-                                 size_t num_rows) {
+size_t AttentionScreen::BytesFor(const ModelConfig& config, size_t num_layers, size_t num_rows) {
   const size_t row = config.num_heads * (1 + 2 * kSketchWidth) * sizeof(float) + 2;
   return num_layers * num_rows * row + config.max_q_dim() * sizeof(float);
 }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/attention_sketch.h"
 #include "transformer/cache_policy.h"
 
 namespace spa {
@@ -46,10 +47,12 @@ class AttentionScreen {
     Mat<float> kept;                // the same when the row was last recomputed
   };
   void FollowRows(const KeysView& view, Layer& layer) const;
+  void ReadChanges(const KeysView& view, KeyChanges& changes) const;
 
   float min_drift_;
   std::vector<Layer> layers_;
   std::vector<float> signs_;
+  KeyChanges changes_;            // of the layer being run
   RowSet visible_, was_visible_;  // in this step and in the one before
   RowSet moved_little_;
   double share_saved_ = 1.0;  // of the rows asked about lately; when a block begins, the best
