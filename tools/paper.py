@@ -117,7 +117,7 @@ def show(title, header, rows):
 
 def accuracy(right):
     share = sum(right) / len(right)
-    return f"{100 * share:.2f}% ± {100 * math.sqrt(share * (1 - share) / (len(right) - 1)):.2f}"
+    return f"{100 * share:.2f}% ± {100 * math.sqrt(share * (1 - share) / max(1, len(right) - 1)):.2f}"
 
 
 def against_baselines(run, title, caches, *decode):

@@ -39,6 +39,7 @@ std::vector<CacheSpec> Specs() {
     }
   }
   specs.push_back({.name = "spa", .options = {{"focus", "off"}, {"rank", "3"}}});
+  specs.push_back({.name = "spa", .options = {{"prompt", "on"}}});
   specs.push_back({.name = "elastic", .options = {{"track", "3"}}});
   return specs;
 }

@@ -193,16 +193,21 @@ TEST(Server, TakesEveryCombinationOfSpaOptions) {
   const std::vector<OptionInfo>& table = FindCache("spa").options;
   for (const std::string& identifier : FindOption(table, "identifier")->choices) {
     for (const std::string& preset : FindOption(table, "preset")->choices) {
-      for (const char* focus : {"on", "off"}) {
-        const Json body = {
-            {"prompt", "not ( True ) is"},
-            {"max_tokens", 8},
-            {"block_length", 4},
-            {"cache", "spa"},
-            {"cache_options", {{"identifier", identifier}, {"preset", preset}, {"focus", focus}}}};
-        const auto result = Post(server, "/v1/completions", body.dump());
-        ASSERT_TRUE(result);
-        EXPECT_EQ(result->status, 200) << body << result->body;
+      for (const std::string& scope : FindOption(table, "scope")->choices) {
+        for (const char* focus : {"on", "off"}) {
+          const Json body = {{"prompt", "not ( True ) is"},
+                             {"max_tokens", 8},
+                             {"block_length", 4},
+                             {"cache", "spa"},
+                             {"cache_options",
+                              {{"identifier", identifier},
+                               {"preset", preset},
+                               {"scope", scope},
+                               {"focus", focus}}}};
+          const auto result = Post(server, "/v1/completions", body.dump());
+          ASSERT_TRUE(result);
+          EXPECT_EQ(result->status, 200) << body << result->body;
+        }
       }
     }
   }
