@@ -72,6 +72,7 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
   masked_.resize(ids_.size(), 0);
   moved_from_ = ids_.size();
   if (options_.credit > 0.0 || options_.klass || options_.saber > 0) memory_.resize(most);
+  SPA_CHECK(!options_.grow || memory_.empty());  // gap_edits.cc does not move it
   const bool slides = options_.slide != Slide::kOff;
   const size_t num_blocks = slides ? 1 : (options_.gen_length + block - 1) / block;
   steps_per_block_ = options_.steps_per_block > 0 ? options_.steps_per_block

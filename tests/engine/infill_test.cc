@@ -140,6 +140,26 @@ TEST_F(InfillTest, ATrainedModelUsesWhatFollowsTheGap) {
   }
 }
 
+// What these remember of a position would not move with it.
+TEST_F(InfillTest, AGapThatGrowsIsRefusedWithWhatRemembersPositions) {
+  Engine grows({.model = SPA_TEST_DATA "/families/dreamon/model",
+                .threads = 1,
+                .kv_type = KvType::kF32,
+                .progress = {}});
+  const Given given{{std::vector<TokenId>(4, grows.config().mask_id), {}}, {3}};
+  EXPECT_NO_THROW(ResolveInfill(grows, {}, given));
+  for (const auto& [name, value] :
+       {std::pair{"klass", "0.01"}, {"credit", "0.7"}, {"cfg-scale", "1"}}) {
+    DecodeChoices choices;
+    choices.Set(name, value);
+    EXPECT_NE(MessageOf([&, &refused = choices] {
+                ResolveInfill(grows, refused, given);
+              }).find("klass, credit and guidance"),
+              std::string::npos)
+        << name;
+  }
+}
+
 TEST_F(InfillTest, SaysWhatItCannotDo) {
   const Infill infill = Encode("a {{mask:4}} b");
   DecodeChoices choices;
