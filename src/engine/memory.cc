@@ -38,11 +38,14 @@ MemoryNeed NeedWith(const Engine& engine, KvType kv_type, size_t num_rows,
   }
   // The weights of a layer's attention, while a policy looks at them.
   if (policy->keeps().attention) need.state += num_rows * num_rows * sizeof(float);
-  // The distributions of the block's positions.
-  if (options.klass) need.state += options.block_length * config.vocab_rows * sizeof(float);
+  // The logits of the positions read: of the block, or in a first step, or of a block that masks
+  // push on, of the whole canvas.
+  const bool whole = options.first_threshold || options.grow_to > 0;
+  const size_t positions = whole ? MaxCanvas(options) : options.block_length;
+  const size_t logits = positions * config.vocab_rows * sizeof(float);
+  if (options.klass) need.state += logits;  // their distributions
   if (options.cfg_scale > 0.0) {
     // Guidance: two sequences, and the logits of both until they are combined.
-    const size_t logits = options.block_length * config.vocab_rows * sizeof(float);
     need.state = 2 * (need.state + logits);
     need.rows *= 2;
   }

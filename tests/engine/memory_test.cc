@@ -88,6 +88,31 @@ TEST(Memory, AGenerationStaysBelowItsPromise) {
   }
 }
 
+// The first step of a first threshold reads the whole canvas, and so may a block whose masks are
+// pushed on.
+TEST(Memory, WhatIsReadOfTheWholeCanvasIsCounted) {
+  const SharedCache cache = TestEngine().PrepareCache({.name = "none", .options = {}});
+  const auto state = [&](const DecodeOptions& options) {
+    return NeedOf(TestEngine(), 5, options, *cache).state;
+  };
+  const size_t row = TestEngine().config().vocab_rows * sizeof(float);
+  DecodeOptions options = Options(64);  // in blocks of 16
+  options.first_threshold.reset();
+  DecodeOptions first = options;
+  first.first_threshold = 0.99;
+  EXPECT_EQ(state(first), state(options));
+  first.klass = options.klass = 0.01;
+  EXPECT_EQ(state(first), state(options) + 48 * row);
+  first.cfg_scale = options.cfg_scale = 1.0;
+  EXPECT_EQ(state(first), state(options) + 2 * 2 * 48 * row);
+  DecodeOptions grown = Options(64);
+  grown.first_threshold.reset();
+  grown.grow_to = 96;
+  const size_t plain = state(grown);
+  grown.klass = 0.01;
+  EXPECT_EQ(state(grown), plain + 96 * row);
+}
+
 // The experts' rows are many times the layer's.
 TEST(Memory, ExpertsStayBelowTheirPromise) {
   const auto taken = [] {
