@@ -184,6 +184,13 @@ TEST(Growth, TheCanvasGrowsUntilItsEndIsSure) {
   EXPECT_EQ(fits.canvas().size(), 64u);
 }
 
+TEST(Growth, ARandomOrderReadsEveryPositionToo) {
+  DecodeOptions options = Canvas(32, 8);
+  options.order = Order::kRandom;
+  options.grow_to = 64;
+  EXPECT_EQ(Decoder({7, 8}, options, Vocabulary(), 0).Begin().wanted.size(), 8u);
+}
+
 TEST(Growth, APositionThatNothingFitsBecomesSeveral) {
   DecodeOptions options = Canvas(32, 8);
   options.threshold = 0.9;
