@@ -134,8 +134,7 @@ void RunEval(const EvalFlags& flags) {
   options.batch = flags.batch;
   options.raw = flags.raw;
   options.samples = flags.samples;
-  flags.decode.Choices();
-  flags.cache.Check();
+  flags.cache.Check(flags.decode.Choices());
   const auto engine = flags.model.Load();
   options.cache = flags.cache.Spec(*engine);
   options.decode = flags.decode.Resolve(*engine);

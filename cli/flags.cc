@@ -102,7 +102,11 @@ void CacheFlags::Add(Command& command) {
       .Group("Cache");
 }
 
-void CacheFlags::Check() const {
+void CacheFlags::Check(const DecodeChoices& decode) const {
+  if (decode.exact() && (name.value_or("none") != "none" || !options.empty())) {
+    throw Error("exact decoding uses no cache: leave out {}",
+                options.empty() ? "--cache" : "--cache-opt");
+  }
   CacheSpec spec{.name = name.value_or(""), .options = {}};
   for (const std::string& option : options) AddOption(spec, option);
   if (name) CheckCaches({spec});

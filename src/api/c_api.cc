@@ -123,7 +123,10 @@ class ForeignPolicy : public CachePolicy {
   spa_step step_ = {};
 };
 
-SharedCache CacheOf(Engine& engine, const spa_generate_options& options) {
+SharedCache CacheOf(Engine& engine, const spa_generate_options& options, bool exact) {
+  const bool named = options.cache != nullptr && std::string_view(options.cache) != "none";
+  Require(!exact || (!named && options.policy == nullptr),
+          "exact decoding uses no cache: leave out cache and policy");
   if (options.policy == nullptr) {
     return engine.PrepareCache(
         ParseCacheSpec(options.cache != nullptr ? options.cache : engine.DefaultCache()));
@@ -250,14 +253,12 @@ spa_status spa_generate(spa_model* model, const int32_t* prompt, size_t count,
       options = *given;
     }
     spa::Engine& engine = model->engine;
-    const auto generation = spa::RunAlone(engine,
-                                          {{prompt, prompt + count},
-                                           spa::DecodeOf(engine, options.options),
-                                           spa::CacheOf(engine, options)},
-                                          [&](spa::Generation& running) {
-                                            if (options.on_step != nullptr)
-                                              spa::Report(engine, running, options);
-                                          });
+    const spa::DecodeOptions decode = spa::DecodeOf(engine, options.options);
+    const auto generation = spa::RunAlone(
+        engine, {{prompt, prompt + count}, decode, spa::CacheOf(engine, options, decode.exact)},
+        [&](spa::Generation& running) {
+          if (options.on_step != nullptr) spa::Report(engine, running, options);
+        });
     *result = new spa_result{spa::AnswerText(engine, generation->decoder()),
                              spa::CanvasIds(generation->decoder()), generation->Stats()};
   });

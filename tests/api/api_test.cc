@@ -133,5 +133,21 @@ TEST(PublicApi, ACacheOfOnesOwnIsTheBuiltInOne) {
   EXPECT_FALSE(model->Ask(kQuestion, {options, {}, &policy, {}}));
 }
 
+TEST(PublicApi, ExactDecodingRefusesWhatItWouldIgnore) {
+  auto model = LoadMini();
+  const auto error = [&](const std::string& options, const std::string& cache) {
+    const auto answer = model->Ask(kQuestion, {options, cache, nullptr, {}});
+    return answer ? "" : answer.error();
+  };
+  const std::string exact = "gen-length=16 block-length=16 exact=on";
+  EXPECT_EQ(error(exact, ""), "");
+  EXPECT_EQ(error(exact, "none"), "");
+  EXPECT_EQ(error(exact, "spa"), "exact decoding uses no cache: leave out cache and policy");
+  EXPECT_EQ(error(exact + " steps-per-block=4", ""),
+            "exact decoding settles one token per step: leave out steps-per-block");
+  EXPECT_EQ(error(exact + " threshold=0.9 edit-threshold=0.5", ""),
+            "exact decoding settles one token per step: leave out threshold");
+}
+
 }  // namespace
 }  // namespace spa
