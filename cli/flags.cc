@@ -23,7 +23,7 @@ const char* TypeName(const OptionInfo& info) {
     case OptionType::kChoice:
       return "NAME";
     case OptionType::kFlag:
-      return "on|off";
+      return "[on|off]";
     case OptionType::kText:
       break;
   }
@@ -74,6 +74,7 @@ void DecodeFlags::Add(Command& command) {
     }
     Flag flag = command.Add(names, given[info.name], help);
     flag.Type(TypeName(info)).Group("Decoding");
+    if (info.type == OptionType::kFlag) flag.OnOff();
   }
 }
 
