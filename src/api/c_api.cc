@@ -1,8 +1,10 @@
 // The C interface (include/spa/spa_c.h) over the engine. Nothing throws across it.
 #include <algorithm>
+#include <cstddef>
 #include <new>
 #include <sstream>
 
+#include "api/sized_struct.h"
 #include "base/error.h"
 #include "engine/decode_choices.h"
 #include "engine/runner.h"
@@ -20,6 +22,11 @@ struct spa_result {
 
 namespace spa {
 namespace {
+
+// Of the structs' first versions: these never change.
+constexpr size_t kFirstPolicy = offsetof(spa_policy, end_step) + sizeof(spa_policy::end_step);
+constexpr size_t kFirstOptions =
+    offsetof(spa_generate_options, user) + sizeof(spa_generate_options::user);
 
 thread_local std::string last_error;
 
@@ -131,8 +138,7 @@ SharedCache CacheOf(Engine& engine, const spa_generate_options& options, bool ex
     return engine.PrepareCache(
         ParseCacheSpec(options.cache != nullptr ? options.cache : engine.DefaultCache()));
   }
-  const spa_policy policy = *options.policy;
-  Require(policy.size == sizeof(spa_policy), "spa_policy.size is not the size of spa_policy");
+  const spa_policy policy = CopySized(options.policy, kFirstPolicy, "spa_policy");
   Require(policy.begin_step != nullptr && policy.plan_layer != nullptr,
           "a cache needs begin_step and plan_layer");
   auto cache = std::make_shared<PreparedCache>();
@@ -248,9 +254,7 @@ spa_status spa_generate(spa_model* model, const int32_t* prompt, size_t count,
     Require(result != nullptr, "result is NULL");
     spa_generate_options options = {};
     if (given != nullptr) {
-      Require(given->size == sizeof(spa_generate_options),
-              "spa_generate_options.size is not the size of spa_generate_options");
-      options = *given;
+      options = spa::CopySized(given, spa::kFirstOptions, "spa_generate_options");
     }
     spa::Engine& engine = model->engine;
     const spa::DecodeOptions decode = spa::DecodeOf(engine, options.options);
