@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "engine/memory.h"
 #include "lab/choices.h"
 #include "lab/eval.h"
 
@@ -164,8 +165,7 @@ void RunEval(const EvalFlags& flags) {
   std::string text = FormatTable(table);
   text += fmt::format("cache {} · {:.1f} s in the engine · {} per sequence · peak memory {}",
                       options.cache.ToString(), result.total.seconds,
-                      FormatBytes(static_cast<double>(result.total.cache_bytes)),
-                      FormatBytes(static_cast<double>(PeakMemoryBytes())));
+                      FormatBytes(result.total.cache_bytes), FormatBytes(PeakMemoryBytes()));
   if (result.resumed > 0) {
     text +=
         fmt::format(" · {} of {} read from {}", result.resumed, result.total.count, flags.samples);
