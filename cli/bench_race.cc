@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "cli/flags.h"
+#include "engine/memory.h"
 #include "lab/race.h"
 #include "writer/write_model.h"
 
@@ -188,7 +189,7 @@ void PrintRace(Engine& engine, const RaceFlags& flags, const std::vector<LlamaTi
                        r.last_block_seconds > 0.0 ? Seconds(r.last_block_seconds) : "",
                        Seconds(r.answer_seconds), fmt::format("{:.2f}", answer / r.answer_seconds),
                        theirs > 0.0 ? fmt::format("{:.2f}", theirs / r.answer_seconds) : "",
-                       FormatBytes(static_cast<double>(r.cache_bytes))});
+                       FormatBytes(r.cache_bytes)});
     }
   }
   std::string text = fmt::format("{} layers, answer of {} tokens in blocks of {}, {} threads\n\n",
@@ -203,10 +204,9 @@ void PrintRace(Engine& engine, const RaceFlags& flags, const std::vector<LlamaTi
       text += " llama.cpp: prompt + tokens x mean time of 16 tokens after the prompt.";
     }
   }
-  text += fmt::format("\nPeak memory: spa {}", FormatBytes(static_cast<double>(PeakMemoryBytes())));
+  text += fmt::format("\nPeak memory: spa {}", FormatBytes(PeakMemoryBytes()));
   if (!llama.empty()) {
-    text +=
-        fmt::format(", llama.cpp {}", FormatBytes(static_cast<double>(llama.back().peak_bytes)));
+    text += fmt::format(", llama.cpp {}", FormatBytes(llama.back().peak_bytes));
   }
   PrintLine(text);
 }

@@ -11,6 +11,7 @@
 #include "cli/bench_race.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "engine/memory.h"
 #include "engine/runner.h"
 #include "kernels/attention.h"
 #include "kernels/block_codec.h"
@@ -289,11 +290,11 @@ void PrintTables(const std::vector<KernelResult>& kernels, double peak, double b
         {"cache", "first ms", "step ms", "tokens/s", "rows", "x peak", "memory"}};
     for (const auto& name : kPhaseNames) table[0].emplace_back(name);
     for (const CacheResult& r : caches) {
-      table.push_back(
-          {r.cache, fmt::format("{:.1f}", 1e3 * r.first_seconds),
-           fmt::format("{:.1f}", 1e3 * r.step_seconds), fmt::format("{:.2f}", 1.0 / r.step_seconds),
-           fmt::format("{:.1f}%", 100.0 * r.rows_fraction), fmt::format("{:.2f}", r.gflops / peak),
-           FormatBytes(static_cast<double>(r.memory_bytes))});
+      table.push_back({r.cache, fmt::format("{:.1f}", 1e3 * r.first_seconds),
+                       fmt::format("{:.1f}", 1e3 * r.step_seconds),
+                       fmt::format("{:.2f}", 1.0 / r.step_seconds),
+                       fmt::format("{:.1f}%", 100.0 * r.rows_fraction),
+                       fmt::format("{:.2f}", r.gflops / peak), FormatBytes(r.memory_bytes)});
       for (const double seconds : r.phases) {
         table.back().push_back(fmt::format("{:.1f}%", 100.0 * seconds / r.step_seconds));
       }

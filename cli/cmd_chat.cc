@@ -105,7 +105,10 @@ class Chat {
         {"/system", "[TEXT]", "Set or clear the system message",
          [this](const std::string& text) { system_ = text; }},
         {"/cache", "NAME[:K=V...]", "Use another cache",
-         [this](const std::string& text) { SetCache(ParseCacheSpec(text)); }},
+         [this](const std::string& text) {
+           if (choices_.exact()) throw Error("exact decoding uses no cache: first /set exact off");
+           SetCache(ParseCacheSpec(text));
+         }},
         {"/set", "NAME VALUE", "Change a decoding option, such as gen-length or threshold",
          [this](const std::string& text) { Set(text); }},
         {"/save", "FILE", "Write the conversation to a file",
@@ -274,8 +277,7 @@ void AddChat(CommandLine& line) {
       "  spa chat -m LLaDA-8B-Instruct-Q4_0.gguf -n 256 --threshold 0.9\n"
       "  echo 'not ( True ) is' | spa chat");
   command.Action([flags] {
-    flags->decode.Choices();
-    flags->cache.Check();
+    flags->cache.Check(flags->decode.Choices());
     const auto engine = flags->model.Load();
     Chat(*engine, *flags).Run();
   });

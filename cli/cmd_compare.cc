@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "engine/memory.h"
 #include "lab/compare.h"
 #include "lab/report.h"
 
@@ -65,7 +66,7 @@ std::vector<std::string> TableRow(const CompareRow& row) {
           pairs ? fmt::format("-{} +{}, p {:.2g}", pairs->lost, pairs->won, pairs->p_value()) : "");
     }
   }
-  cells.push_back(FormatBytes(static_cast<double>(row.memory_bytes)));
+  cells.push_back(FormatBytes(row.memory_bytes));
   return cells;
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "engine/memory.h"
 #include "writer/write_model.h"
 
 namespace spa::cli {
@@ -39,7 +40,7 @@ struct ConvertFlags {
 };
 
 void ReportWritten(const std::string& path) {
-  fmt::print("{}: {}\n", path, FormatBytes(static_cast<double>(std::filesystem::file_size(path))));
+  fmt::print("{}: {}\n", path, FormatBytes(std::filesystem::file_size(path)));
 }
 
 void Write(const ConvertFlags& flags) {

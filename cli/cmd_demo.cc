@@ -129,7 +129,9 @@ void PrintSummary(const Engine& engine, const Sides& sides) {
 }
 
 void RunDemo(const DemoFlags& flags) {
-  flags.decode.Choices();
+  if (flags.decode.Choices().exact()) {
+    throw Error("exact decoding uses no cache, so there is nothing to compare: leave out --exact");
+  }
   const std::vector<CacheSpec> caches = CheckCaches(ParseCacheList(flags.caches));
   if (caches.empty()) throw Error("--caches names no cache");
   const std::string question = AskQuestion(flags);

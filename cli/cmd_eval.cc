@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "engine/memory.h"
 #include "lab/choices.h"
 #include "lab/eval.h"
 
@@ -134,8 +135,7 @@ void RunEval(const EvalFlags& flags) {
   options.batch = flags.batch;
   options.raw = flags.raw;
   options.samples = flags.samples;
-  flags.decode.Choices();
-  flags.cache.Check();
+  flags.cache.Check(flags.decode.Choices());
   const auto engine = flags.model.Load();
   options.cache = flags.cache.Spec(*engine);
   options.decode = flags.decode.Resolve(*engine);
@@ -165,8 +165,7 @@ void RunEval(const EvalFlags& flags) {
   std::string text = FormatTable(table);
   text += fmt::format("cache {} · {:.1f} s in the engine · {} per sequence · peak memory {}",
                       options.cache.ToString(), result.total.seconds,
-                      FormatBytes(static_cast<double>(result.total.cache_bytes)),
-                      FormatBytes(static_cast<double>(PeakMemoryBytes())));
+                      FormatBytes(result.total.cache_bytes), FormatBytes(PeakMemoryBytes()));
   if (result.resumed > 0) {
     text +=
         fmt::format(" · {} of {} read from {}", result.resumed, result.total.count, flags.samples);

@@ -115,8 +115,7 @@ void PrintJson(const Engine& engine, const Generation& generation, const Infill*
 
 void RunGenerate(const GenerateFlags& flags) {
   // Check everything that needs no model before loading one.
-  flags.decode.Choices();
-  flags.cache.Check();
+  flags.cache.Check(flags.decode.Choices());
   const std::vector<TemplatePart> parts =
       flags.infills() ? Parts(flags) : std::vector<TemplatePart>();
   std::vector<TokenId> prompt;

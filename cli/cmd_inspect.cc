@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "engine/memory.h"
 
 namespace spa::cli {
 namespace {
@@ -117,11 +118,11 @@ void RunInspect(const InspectFlags& flags) {
     PrintLine(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return;
   }
-  std::string text = fmt::format(
-      "{}: {} ({}), {:.2f} M parameters, {}\n", config.name, config.family,
-      model.gguf() != nullptr ? fmt::format("GGUF version {}", model.gguf()->version())
-                              : "Hugging Face folder",
-      static_cast<double>(all.parameters) / 1e6, FormatBytes(static_cast<double>(all.bytes)));
+  std::string text =
+      fmt::format("{}: {} ({}), {:.2f} M parameters, {}\n", config.name, config.family,
+                  model.gguf() != nullptr ? fmt::format("GGUF version {}", model.gguf()->version())
+                                          : "Hugging Face folder",
+                  static_cast<double>(all.parameters) / 1e6, FormatBytes(all.bytes));
   for (const auto& [name, value] : numbers) text += fmt::format("  {:<14}{}\n", name, value);
   text += fmt::format("  {:<14}base {}, epsilon {:g}{}\n", "rope, norm", config.rope_theta,
                       config.norm_epsilon,
@@ -137,7 +138,7 @@ void RunInspect(const InspectFlags& flags) {
   for (const auto& [name, total] : types) {
     table.push_back({"  " + name, fmt::format("{}", total.tensors),
                      fmt::format("{:.2f} M", static_cast<double>(total.parameters) / 1e6),
-                     FormatBytes(static_cast<double>(total.bytes))});
+                     FormatBytes(total.bytes)});
   }
   text += FormatTable(table);
   if (flags.tensors) {

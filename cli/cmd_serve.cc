@@ -77,7 +77,7 @@ size_t MemoryForRequests(const ServeFlags& flags) {
 
 // For prefixes of finished requests.
 size_t PrefixMemory(const ServeFlags& flags) {
-  constexpr size_t kStandard = size_t{1} << 30;
+  constexpr size_t kStandard = 1'000'000'000;
   if (flags.prefix_memory.empty()) return kStandard;
   return flags.prefix_memory == "0" ? 0 : ParseBytes(flags.prefix_memory);
 }

@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 #include <type_traits>
 #include <utility>
 
+#include "base/error.h"
 #include "base/options.h"
 #include "cli/terminal.h"
 
@@ -21,6 +23,33 @@ namespace {
 std::map<const CLI::Option*, std::vector<std::string>>& Choices() {
   static std::map<const CLI::Option*, std::vector<std::string>> choices;
   return choices;
+}
+
+// Flags that may stand alone.
+std::set<const CLI::Option*>& OnOffFlags() {
+  static std::set<const CLI::Option*> flags;
+  return flags;
+}
+
+bool IsOnOff(const std::string& text) {
+  try {
+    ParseOption(OptionInfo::Flag("", "", ""), text);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Writes the `on` out that a flag standing alone means. CLI11 would take any argument after it for
+// its value.
+void WriteOn(const CLI::App& command, std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const CLI::Option* option = command.get_option_no_throw(arguments[i]);
+    if (option == nullptr || !OnOffFlags().contains(option)) continue;
+    if (i + 1 == arguments.size() || !IsOnOff(arguments[i + 1])) {
+      arguments.insert(arguments.begin() + static_cast<ptrdiff_t>(i) + 1, "on");
+    }
+  }
 }
 
 FlagInfo Describe(const CLI::Option& option) {
@@ -100,6 +129,11 @@ Flag& Flag::NotEmpty() {
   option_->check([](const std::string& text) {
     return text.empty() ? std::string("the value is empty") : std::string();
   });
+  return *this;
+}
+
+Flag& Flag::OnOff() {
+  OnOffFlags().insert(option_);
   return *this;
 }
 
@@ -202,6 +236,9 @@ int CommandLine::Run(int argc, char** argv) {
     PrintStderr("spa: there is no command '{}'{} (try: spa --help)\n", arguments[0],
                 DidYouMean(arguments[0], names));
     return 2;
+  }
+  if (!arguments.empty()) {
+    for (const CLI::App* command : app_->get_subcommands(named)) WriteOn(*command, arguments);
   }
   std::ranges::reverse(arguments);  // as CLI11 expects them
   try {

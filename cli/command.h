@@ -46,6 +46,7 @@ class Flag {
   Flag& Positive();
   Flag& OneOf(const std::vector<std::string>& values);
   Flag& NotEmpty();
+  Flag& OnOff();                     // without a value: on
   Flag& ExistingFile();              // or - for stdin
   Flag& Without(const Flag& other);  // not both
   Flag& With(const Flag& other);     // not without it

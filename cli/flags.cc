@@ -23,7 +23,7 @@ const char* TypeName(const OptionInfo& info) {
     case OptionType::kChoice:
       return "NAME";
     case OptionType::kFlag:
-      return "on|off";
+      return "[on|off]";
     case OptionType::kText:
       break;
   }
@@ -74,6 +74,7 @@ void DecodeFlags::Add(Command& command) {
     }
     Flag flag = command.Add(names, given[info.name], help);
     flag.Type(TypeName(info)).Group("Decoding");
+    if (info.type == OptionType::kFlag) flag.OnOff();
   }
 }
 
@@ -102,7 +103,11 @@ void CacheFlags::Add(Command& command) {
       .Group("Cache");
 }
 
-void CacheFlags::Check() const {
+void CacheFlags::Check(const DecodeChoices& decode) const {
+  if (decode.exact() && (name.value_or("none") != "none" || !options.empty())) {
+    throw Error("exact decoding uses no cache: leave out {}",
+                options.empty() ? "--cache" : "--cache-opt");
+  }
   CacheSpec spec{.name = name.value_or(""), .options = {}};
   for (const std::string& option : options) AddOption(spec, option);
   if (name) CheckCaches({spec});

@@ -43,8 +43,9 @@ struct CacheFlags {
   std::vector<std::string> options;
 
   void Add(Command& command);
-  // Throws Error for options that the cache named does not take; needs no model.
-  void Check() const;
+  // Throws Error for options that the cache named does not take, or for a cache that exact decoding
+  // would not use; needs no model.
+  void Check(const DecodeChoices& decode = {}) const;
   CacheSpec Spec(const Engine& engine) const;
 };
 

@@ -54,6 +54,4 @@ std::string Clip(std::string_view line, size_t columns);
 // A right- or left-aligned text table. The first row is the header.
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
 
-std::string FormatBytes(double bytes);  // "4.6 GB"
-
 }  // namespace spa::cli

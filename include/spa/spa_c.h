@@ -1,6 +1,8 @@
 /* spa.cpp for C and every language that can call C: load a model, tokenize, generate step by step,
  * read logits, write your own cache. The ABI is stable within a major version: structs that you
- * fill in begin with `size`, which you set to sizeof the struct, so that they may grow.
+ * fill in begin with `size`, which you set to sizeof the struct, so that they may grow. Set the
+ * rest to zero first: a library that is older than your header refuses fields it does not know,
+ * unless they are zero.
  *
  * Functions return SPA_OK or an error code; spa_last_error() then holds a one-line message for the
  * calling thread, until its next call. Strings are UTF-8. A model may be used by one thread at a

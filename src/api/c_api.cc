@@ -1,8 +1,10 @@
 // The C interface (include/spa/spa_c.h) over the engine. Nothing throws across it.
 #include <algorithm>
+#include <cstddef>
 #include <new>
 #include <sstream>
 
+#include "api/sized_struct.h"
 #include "base/error.h"
 #include "engine/decode_choices.h"
 #include "engine/runner.h"
@@ -20,6 +22,11 @@ struct spa_result {
 
 namespace spa {
 namespace {
+
+// Of the structs' first versions: these never change.
+constexpr size_t kFirstPolicy = offsetof(spa_policy, end_step) + sizeof(spa_policy::end_step);
+constexpr size_t kFirstOptions =
+    offsetof(spa_generate_options, user) + sizeof(spa_generate_options::user);
 
 thread_local std::string last_error;
 
@@ -123,13 +130,15 @@ class ForeignPolicy : public CachePolicy {
   spa_step step_ = {};
 };
 
-SharedCache CacheOf(Engine& engine, const spa_generate_options& options) {
+SharedCache CacheOf(Engine& engine, const spa_generate_options& options, bool exact) {
+  const bool named = options.cache != nullptr && std::string_view(options.cache) != "none";
+  Require(!exact || (!named && options.policy == nullptr),
+          "exact decoding uses no cache: leave out cache and policy");
   if (options.policy == nullptr) {
     return engine.PrepareCache(
         ParseCacheSpec(options.cache != nullptr ? options.cache : engine.DefaultCache()));
   }
-  const spa_policy policy = *options.policy;
-  Require(policy.size == sizeof(spa_policy), "spa_policy.size is not the size of spa_policy");
+  const spa_policy policy = CopySized(options.policy, kFirstPolicy, "spa_policy");
   Require(policy.begin_step != nullptr && policy.plan_layer != nullptr,
           "a cache needs begin_step and plan_layer");
   auto cache = std::make_shared<PreparedCache>();
@@ -245,19 +254,15 @@ spa_status spa_generate(spa_model* model, const int32_t* prompt, size_t count,
     Require(result != nullptr, "result is NULL");
     spa_generate_options options = {};
     if (given != nullptr) {
-      Require(given->size == sizeof(spa_generate_options),
-              "spa_generate_options.size is not the size of spa_generate_options");
-      options = *given;
+      options = spa::CopySized(given, spa::kFirstOptions, "spa_generate_options");
     }
     spa::Engine& engine = model->engine;
-    const auto generation = spa::RunAlone(engine,
-                                          {{prompt, prompt + count},
-                                           spa::DecodeOf(engine, options.options),
-                                           spa::CacheOf(engine, options)},
-                                          [&](spa::Generation& running) {
-                                            if (options.on_step != nullptr)
-                                              spa::Report(engine, running, options);
-                                          });
+    const spa::DecodeOptions decode = spa::DecodeOf(engine, options.options);
+    const auto generation = spa::RunAlone(
+        engine, {{prompt, prompt + count}, decode, spa::CacheOf(engine, options, decode.exact)},
+        [&](spa::Generation& running) {
+          if (options.on_step != nullptr) spa::Report(engine, running, options);
+        });
     *result = new spa_result{spa::AnswerText(engine, generation->decoder()),
                              spa::CanvasIds(generation->decoder()), generation->Stats()};
   });

@@ -30,7 +30,7 @@ double Decoder::EndConfidence() const {
   for (const Candidate& candidate : probed_candidates_) {
     if (IsStop(candidate.token)) sum += candidate.probability;
   }
-  return sum / static_cast<double>(kProbedPositions);
+  return sum / static_cast<double>(probed_candidates_.size());
 }
 
 bool Decoder::GrowCanvas() {

@@ -72,6 +72,7 @@ Decoder::Decoder(std::vector<TokenId> prompt, const DecodeOptions& options,
   masked_.resize(ids_.size(), 0);
   moved_from_ = ids_.size();
   if (options_.credit > 0.0 || options_.klass || options_.saber > 0) memory_.resize(most);
+  SPA_CHECK(!options_.grow || memory_.empty());  // gap_edits.cc does not move it
   const bool slides = options_.slide != Slide::kOff;
   const size_t num_blocks = slides ? 1 : (options_.gen_length + block - 1) / block;
   steps_per_block_ = options_.steps_per_block > 0 ? options_.steps_per_block
@@ -121,9 +122,15 @@ bool Decoder::HoldsStop(size_t end) const {
   return false;
 }
 
+bool Decoder::HasGap(BlockRange range) const {
+  return !infills_ || std::ranges::any_of(gaps_, [&](const BlockRange& gap) {
+    return gap.begin < range.end && range.begin < gap.end;
+  });
+}
+
 bool Decoder::BlockFinished() const {
   if (MasksIn(block_) > 0) return false;
-  if (!options_.edit_threshold || block_.end <= prompt_length_) return true;
+  if (!options_.edit_threshold || block_.end <= prompt_length_ || !HasGap(block_)) return true;
   return (post_steps_ > 0 && !edited_) || post_steps_ >= options_.max_post_steps;
 }
 
@@ -166,7 +173,7 @@ const StepInput& Decoder::Begin(bool watch) {
     }
     const bool checks = options_.edit_threshold || Revokes(options_);
     for (size_t pos = std::max(prompt_length_, block_.begin); checks && pos < block_.end; ++pos) {
-      if (!masked_[pos]) checked_.push_back(static_cast<uint32_t>(pos));
+      if (!masked_[pos] && HasGap({pos, pos + 1})) checked_.push_back(static_cast<uint32_t>(pos));
     }
     if (positions_.empty()) ++post_steps_;
   }

@@ -98,6 +98,7 @@ class Decoder {
   void Advance();
   void StartBlock(BlockRange block);
   size_t MasksIn(BlockRange range) const;
+  bool HasGap(BlockRange range) const;  // some of it was open at first
   bool BlockFinished() const;
   bool HoldsStop(size_t end) const;  // a stop token among the answer before `end`
   bool IsStop(TokenId id) const;

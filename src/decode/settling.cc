@@ -38,7 +38,7 @@ bool Decoder::RuleDecides() const { return RuleOf(options_) != Rule::kSchedule; 
 bool Decoder::KnownAhead() const {
   return options_.order == Order::kRandom && options_.schedule == Schedule::kEvenSplit &&
          options_.order_temperature == 0.0 && options_.eos_rule != EosRule::kConfidence &&
-         !RuleDecides();
+         !RuleDecides() && !options_.prophet && options_.grow_to == 0;
 }
 
 // Random scores do not depend on logits, so only the positions to be settled need any.

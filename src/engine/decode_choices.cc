@@ -36,6 +36,11 @@ void DecodeChoices::Set(std::string_view name, std::string_view value) {
               fmt::join(names, ", "));
 }
 
+bool DecodeChoices::exact() const {
+  const auto found = values_.find("exact");
+  return found != values_.end() && found->second.flag();
+}
+
 DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
   DecodeOptions options = engine.DefaultDecodeOptions();
   const DecodeOptions standard = options;
@@ -44,9 +49,9 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
     if (found != values_.end()) option.set(found->second, options);
   }
   if (options.exact) {
-    for (const char* name :
-         {"threshold", "first-threshold", "factor", "entropy-bound", "hierarchical", "klass",
-          "credit", "wino", "saber", "prophet", "window", "slide", "steps"}) {
+    for (const char* name : {"threshold", "first-threshold", "factor", "entropy-bound",
+                             "hierarchical", "klass", "credit", "wino", "saber", "prophet",
+                             "edit-threshold", "window", "slide", "steps", "steps-per-block"}) {
       if (has(name)) throw Error("exact decoding settles one token per step: leave out {}", name);
     }
     options.threshold.reset();

@@ -17,6 +17,7 @@ class DecodeChoices {
   // invalid.
   void Set(std::string_view name, std::string_view value);
   bool has(const std::string& name) const { return values_.contains(name); }
+  bool exact() const;  // was asked for
 
   // The model's defaults, overridden by what was given. Throws Error if the options contradict each
   // other.

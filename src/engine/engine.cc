@@ -237,6 +237,9 @@ void Engine::AdoptPrefix(Generation& from, Generation& to) {
   if (from.times().cache != to.times().cache) {
     throw Error("a generation can start warm only from one with the same cache");
   }
+  if (!from.state().HasRun(common)) {
+    throw Error("a generation can start warm only from one that has computed what they share");
+  }
   for (size_t i = 0; i < to.num_states(); ++i) {
     if (i >= from.num_states() || !to.state(i).AdoptPrefix(from.state(i), common, pool_)) {
       throw Error("a generation can start warm only from one with the same cache");

@@ -116,6 +116,11 @@ DecodeOptions ResolveInfill(const Engine& engine, DecodeChoices choices, const G
           "this model changes the length of a gap, so it fills it in one block, one token per "
           "step: leave out block length, thresholds, factor and entropy bound");
     }
+    if (options.klass || options.credit > 0.0 || options.cfg_scale > 0.0) {
+      throw Error(
+          "this model changes the length of a gap, which moves what klass, credit and guidance "
+          "remember of a position: leave them out");
+    }
     if (!options.grow) options.grow = kMostTokens - std::min(kMostTokens, length);
     options.schedule = Schedule::kNone;
   }

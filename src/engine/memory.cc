@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -38,11 +39,14 @@ MemoryNeed NeedWith(const Engine& engine, KvType kv_type, size_t num_rows,
   }
   // The weights of a layer's attention, while a policy looks at them.
   if (policy->keeps().attention) need.state += num_rows * num_rows * sizeof(float);
-  // The distributions of the block's positions.
-  if (options.klass) need.state += options.block_length * config.vocab_rows * sizeof(float);
+  // The logits of the positions read: of the block, or in a first step, or of a block that masks
+  // push on, of the whole canvas.
+  const bool whole = options.first_threshold || options.grow_to > 0;
+  const size_t positions = whole ? MaxCanvas(options) : options.block_length;
+  const size_t logits = positions * config.vocab_rows * sizeof(float);
+  if (options.klass) need.state += logits;  // their distributions
   if (options.cfg_scale > 0.0) {
     // Guidance: two sequences, and the logits of both until they are combined.
-    const size_t logits = options.block_length * config.vocab_rows * sizeof(float);
     need.state = 2 * (need.state + logits);
     need.rows *= 2;
   }
@@ -172,7 +176,7 @@ size_t ParseBytes(std::string_view text) {
   for (size_t i = 0; i < kUnits.size(); ++i) {
     const char letter = kUnits[i];
     if (unit.size() != 1 || (unit[0] | 0x20) != (letter | 0x20)) continue;
-    scale = static_cast<double>(size_t{1} << (10 * (i + 1)));
+    scale = std::pow(1000.0, static_cast<double>(i + 1));
   }
   const double bytes = number * scale;
   if (error != std::errc() || !(bytes >= 1.0 && bytes < 1e18)) {
@@ -182,11 +186,11 @@ size_t ParseBytes(std::string_view text) {
 }
 
 std::string FormatBytes(size_t bytes) {
-  constexpr const char* kNames[] = {"B", "KB", "MB", "GB", "TB"};
+  constexpr const char* kNames[] = {"B", "kB", "MB", "GB", "TB"};
   double number = static_cast<double>(bytes);
   size_t unit = 0;
-  while (number >= 1024.0 && unit + 1 < std::size(kNames)) {
-    number /= 1024.0;
+  while (number >= 1000.0 && unit + 1 < std::size(kNames)) {
+    number /= 1000.0;
     ++unit;
   }
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", number, kNames[unit]);

@@ -33,7 +33,7 @@ size_t AvailableMemory(const std::filesystem::path& proc = "/proc",
                        const std::filesystem::path& cgroups = "/sys/fs/cgroup");
 size_t ResidentBytes();
 
-// "512M", "2G", "1.5G", "1000000": units of 1024. Throws Error for anything else.
+// "512M", "2G", "1.5G", "1000000": units of 1000. Throws Error for anything else.
 size_t ParseBytes(std::string_view text);
 std::string FormatBytes(size_t bytes);  // "1.5 GB", in the same units
 

@@ -61,7 +61,9 @@ std::string OptionsMarkdown() {
       "Made by `spa options --markdown` from the tables the options are declared in.\n\n"
       "## Decoding\n\n"
       "On the command line as below, in a request as fields with `_` for `-` (`block_length`; the "
-      "canvas is `max_tokens` there), in `spa chat` with `/set`.\n\n" +
+      "canvas is `max_tokens` there), in `spa chat` with `/set`. On the command line, one that is "
+      "on "
+      "or off may stand alone for on.\n\n" +
       Table(DecodeInfos(), "--") +
       "\n# Caches\n\n"
       "`--cache NAME --cache-opt KEY=VALUE`; in a request `\"cache\": \"NAME\", \"cache_options\": "

@@ -204,6 +204,11 @@ ApiRequest Read(Route route, JsonFields& fields, const Engine& engine, const std
     task.max_tokens = decode.max_tokens;
     request.clamped = decode.clamped;
   }
+  for (const char* name : {"cache", "cache_options"}) {
+    if (task.decode.exact && task.cache.name != "none" && fields.Find(name) != nullptr) {
+      Refuse(name, fmt::format("exact decoding uses no cache: leave out '{}'", name));
+    }
+  }
   if (!limits.lenient) fields.RefuseUnknown();
   for (const std::string& name : fields.Unknown()) request.ignored.push_back(name);
   if (prompts.size() * n > limits.max_prompts) {

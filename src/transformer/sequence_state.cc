@@ -74,11 +74,13 @@ void SequenceState::Forget(const RowSet& rows) {
   for (const uint32_t row : rows) tokens_[row] = kNeverRan;
 }
 
+bool SequenceState::HasRun(size_t num_rows) const {
+  const auto end = tokens_.begin() + static_cast<ptrdiff_t>(num_rows);
+  return std::find(tokens_.begin(), end, kNeverRan) == end;
+}
+
 bool SequenceState::AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPool& pool) {
-  const bool ran =
-      std::find(donor.tokens_.begin(), donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows),
-                kNeverRan) == donor.tokens_.begin() + static_cast<ptrdiff_t>(num_rows);
-  if (!keeps_.warm_start || keeps_ != donor.keeps_ || !ran) return false;
+  if (!keeps_.warm_start || keeps_ != donor.keeps_ || !donor.HasRun(num_rows)) return false;
   // A row that may reuse something is recomputed if the donor kept nothing of it.
   if (donor.first_reusing_ > first_reusing_) num_rows = std::min(num_rows, first_reusing_);
   for (size_t layer = 0; layer < kv_.size(); ++layer) {

@@ -64,10 +64,12 @@ class SequenceState {
   // Forgets that rows were computed, as when tokens are inserted before them.
   void Forget(const RowSet& rows);
 
+  bool HasRun(size_t num_rows) const;  // each of the rows [0, num_rows)
   // Warm start: copies what is kept of rows [0, num_rows) from a sequence that begins with the same
   // tokens and has the same policy and options. In a bidirectional model those states also depend
   // on what follows, so this is an approximation, like keeping prompt rows between refreshes.
-  // Returns false and changes nothing if the policy does not allow it or the donor never ran.
+  // Returns false and changes nothing if the policy does not allow it or a row of the donor never
+  // ran.
   bool AdoptPrefix(SequenceState& donor, size_t num_rows, ThreadPool& pool);
   // The token each row last ran with; -1: it never ran.
   std::span<const TokenId> tokens() const { return tokens_; }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "api/sized_struct.h"
+#include "base/error.h"
 #include "engine/runner.h"
 #include "spa/spa.h"
 
@@ -131,6 +133,65 @@ TEST(PublicApi, ACacheOfOnesOwnIsTheBuiltInOne) {
   EXPECT_EQ(model->Ask(kQuestion, {options, {}, &policy, {}}).error(), "stopped by a callback");
   policy.size = 1;
   EXPECT_FALSE(model->Ask(kQuestion, {options, {}, &policy, {}}));
+}
+
+struct First {
+  size_t size;
+  int a;
+};
+struct Second {
+  size_t size;
+  int a, b;
+  const char* c;
+};
+
+TEST(PublicApi, AStructOfAnOlderCallerIsFilledWithZeros) {
+  constexpr size_t kFirst = offsetof(First, a) + sizeof(int);
+  Second given = {.size = kFirst, .a = 5, .b = 6, .c = "not there yet"};
+  const Second copy = CopySized(&given, kFirst, "options");
+  EXPECT_EQ(copy.a, 5);
+  EXPECT_EQ(copy.b, 0);
+  EXPECT_EQ(copy.c, nullptr);
+  for (const size_t wrong : {size_t{0}, kFirst - 1, size_t{1} << 40}) {
+    given.size = wrong;
+    EXPECT_THROW(CopySized(&given, kFirst, "options"), Error) << wrong;
+  }
+}
+
+TEST(PublicApi, ANewerCallerMaySetNothingThatIsNotKnown) {
+  spa_model* model = nullptr;
+  ASSERT_EQ(spa_model_load(kModel, 1, &model), SPA_OK);
+  struct {
+    spa_generate_options known;
+    size_t newer;
+  } given = {};
+  given.known.size = sizeof(given);
+  given.known.options = "gen-length=16 block-length=16";
+  const int32_t prompt[] = {507, 508};
+  spa_result* result = nullptr;
+  EXPECT_EQ(spa_generate(model, prompt, 2, &given.known, &result), SPA_OK) << spa_last_error();
+  spa_result_free(result);
+  given.newer = 1;
+  EXPECT_EQ(spa_generate(model, prompt, 2, &given.known, &result), SPA_INVALID);
+  EXPECT_STREQ(spa_last_error(),
+               "spa_generate_options sets a field that is newer than this library");
+  spa_model_free(model);
+}
+
+TEST(PublicApi, ExactDecodingRefusesWhatItWouldIgnore) {
+  auto model = LoadMini();
+  const auto error = [&](const std::string& options, const std::string& cache) {
+    const auto answer = model->Ask(kQuestion, {options, cache, nullptr, {}});
+    return answer ? "" : answer.error();
+  };
+  const std::string exact = "gen-length=16 block-length=16 exact=on";
+  EXPECT_EQ(error(exact, ""), "");
+  EXPECT_EQ(error(exact, "none"), "");
+  EXPECT_EQ(error(exact, "spa"), "exact decoding uses no cache: leave out cache and policy");
+  EXPECT_EQ(error(exact + " steps-per-block=4", ""),
+            "exact decoding settles one token per step: leave out steps-per-block");
+  EXPECT_EQ(error(exact + " threshold=0.9 edit-threshold=0.5", ""),
+            "exact decoding settles one token per step: leave out threshold");
 }
 
 }  // namespace

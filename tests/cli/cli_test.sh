@@ -64,6 +64,14 @@ refused "a demo of it" "knows puzzles" "$spa" demo 'Why is the sky blue?'
 refused "almost a command" "did you mean 'generate'" "$spa" genrate -p hi
 refused "almost an option" "did you mean '--threshold'" "$spa" generate --treshold 0.9 -p hi
 refused "almost a cache" "did you mean 'fast-dual'" "$spa" generate --cache fast-duel -p hi
+refused "a cache beside exact" "no cache: leave out --cache$" "$spa" generate --exact --cache spa -p hi
+refused "a cache's option beside exact" "leave out --cache-opt" "$spa" generate --exact on --cache-opt rank=8 -p hi
+refused "steps beside exact" "leave out steps-per-block" "$spa" generate --exact --steps-per-block 8 -p 'True is'
+refused "an exact demo" "nothing to compare" "$spa" demo --exact
+check "exact stands alone" bash -c "'$spa' generate -n 16 --json --exact -p 'True is' | grep -q '\"cache\":\"none\"'"
+check "and takes off" bash -c "'$spa' generate -n 16 --json --exact off -p 'True is' | grep -q '\"cache\":\"spa'"
+check "and none" bash -c "'$spa' generate -n 16 --json --cache none -p 'True is' --exact"
+check "and takes no question for its value" "$spa" demo --prophet 'not ( True ) is' --pause 0
 refused "type without a shape" "requires --shape" "$spa" bench --type Q8_0
 refused "layers without a shape" "requires --shape" "$spa" bench --layers 2
 refused "kernels of a model" "excludes" "$spa" bench --kernels -m "$model"

@@ -157,6 +157,19 @@ TEST(Decoder, CreditSettlesWhatAThresholdWouldNot) {
   EXPECT_LT(steps(0.7), 5u);
 }
 
+TEST(Decoder, ProphetSettlesTheRestInARandomOrderToo) {
+  DecodeOptions options = Canvas(8, 8);
+  options.order = Order::kRandom;
+  const auto steps = [&](bool prophet) {
+    options.prophet = prophet;
+    Decoder decoder({3}, options, Vocabulary(4), 0);
+    while (!decoder.done()) Step(decoder, [](size_t) { return 0.9999; });
+    return decoder.steps();
+  };
+  EXPECT_EQ(steps(false), 8u);
+  EXPECT_LT(steps(true), 4u);
+}
+
 // Left to right, places 1, 2 and 5 are sure in the first step; later nothing is.
 TEST(Decoder, WhatTheFirstStepWasSureOfIsSettledOnceAllBeforeItIs) {
   DecodeOptions options = Canvas(8, 1);

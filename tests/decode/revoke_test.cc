@@ -184,6 +184,23 @@ TEST(Growth, TheCanvasGrowsUntilItsEndIsSure) {
   EXPECT_EQ(fits.canvas().size(), 64u);
 }
 
+// The end is as sure in a short canvas as in a long one.
+TEST(Growth, AShortCanvasThatHoldsTheAnswerStays) {
+  DecodeOptions options = Canvas(16, 8);
+  options.threshold = 0.9;
+  options.grow_to = 256;
+  Decoder decoder({7, 8}, options, Vocabulary(), 0);
+  Answer(decoder, 3);
+  EXPECT_EQ(decoder.canvas().size(), 16u);
+}
+
+TEST(Growth, ARandomOrderReadsEveryPositionToo) {
+  DecodeOptions options = Canvas(32, 8);
+  options.order = Order::kRandom;
+  options.grow_to = 64;
+  EXPECT_EQ(Decoder({7, 8}, options, Vocabulary(), 0).Begin().wanted.size(), 8u);
+}
+
 TEST(Growth, APositionThatNothingFitsBecomesSeveral) {
   DecodeOptions options = Canvas(32, 8);
   options.threshold = 0.9;

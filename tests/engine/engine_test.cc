@@ -101,6 +101,27 @@ TEST_F(EngineTest, RefusesPromptsThatCannotBeRun) {
       Error);
 }
 
+TEST_F(EngineTest, AWarmStartSaysWhyItCannotBe) {
+  const std::vector<TokenId> prompt(8, 300);
+  const SharedCache spa = engine().PrepareCache({.name = "spa", .options = {}});
+  const auto donor = engine().Start(prompt, Short(), *spa);
+  const auto refusal = [&](const SharedCache& cache) -> std::string {
+    try {
+      engine().Start(prompt, Short(), *cache, donor.get());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(spa),
+            "a generation can start warm only from one that has computed what they share");
+  EXPECT_EQ(refusal(engine().PrepareCache({.name = "spa", .options = {{"rank", "4"}}})),
+            "a generation can start warm only from one with the same cache");
+  Generation* one = donor.get();
+  StepTogether(engine().transformer(), {&one, 1});
+  EXPECT_EQ(refusal(spa), "");
+}
+
 TEST_F(EngineTest, MaskTextTypedByAUserIsText) {
   const auto ids =
       engine().Encode({.messages = {{"user", "a <|mdm_mask|> b <|eot_id|>"}}, .text = ""});

@@ -140,6 +140,48 @@ TEST_F(InfillTest, ATrainedModelUsesWhatFollowsTheGap) {
   }
 }
 
+TEST_F(InfillTest, EditsLeaveTheGivenTextAlone) {
+  const Infill infill = Encode("=> zebra {{mask:3}} => zebra {{mask:2}}", "not ( True ) is");
+  const std::string length = std::to_string(infill.given.canvas.ids.size());
+  for (const std::string& block : {std::string("1"), length}) {
+    DecodeChoices choices;
+    choices.Set("threshold", "0.5");
+    choices.Set("edit-threshold", "0.01");
+    choices.Set("block-length", block);
+    choices.Set("steps", length);
+    const auto generation =
+        RunAlone(engine(), {.prompt = infill.prompt,
+                            .decode = ResolveInfill(engine(), choices, infill.given),
+                            .cache = engine().PrepareCache({}),
+                            .warm_from = nullptr,
+                            .prefixes = nullptr,
+                            .given = infill.given});
+    const auto pieces = FilledPieces(engine(), generation->decoder());
+    ASSERT_EQ(pieces.size(), 3u) << block;
+    EXPECT_EQ(pieces[1].text, " => zebra") << block;
+  }
+}
+
+// What these remember of a position would not move with it.
+TEST_F(InfillTest, AGapThatGrowsIsRefusedWithWhatRemembersPositions) {
+  Engine grows({.model = SPA_TEST_DATA "/families/dreamon/model",
+                .threads = 1,
+                .kv_type = KvType::kF32,
+                .progress = {}});
+  const Given given{{std::vector<TokenId>(4, grows.config().mask_id), {}}, {3}};
+  EXPECT_NO_THROW(ResolveInfill(grows, {}, given));
+  for (const auto& [name, value] :
+       {std::pair{"klass", "0.01"}, {"credit", "0.7"}, {"cfg-scale", "1"}}) {
+    DecodeChoices choices;
+    choices.Set(name, value);
+    EXPECT_NE(MessageOf([&, &refused = choices] {
+                ResolveInfill(grows, refused, given);
+              }).find("klass, credit and guidance"),
+              std::string::npos)
+        << name;
+  }
+}
+
 TEST_F(InfillTest, SaysWhatItCannotDo) {
   const Infill infill = Encode("a {{mask:4}} b");
   DecodeChoices choices;

@@ -89,6 +89,31 @@ TEST(Memory, AGenerationStaysBelowItsPromise) {
   }
 }
 
+// The first step of a first threshold reads the whole canvas, and so may a block whose masks are
+// pushed on.
+TEST(Memory, WhatIsReadOfTheWholeCanvasIsCounted) {
+  const SharedCache cache = TestEngine().PrepareCache({.name = "none", .options = {}});
+  const auto state = [&](const DecodeOptions& options) {
+    return NeedOf(TestEngine(), 5, options, *cache).state;
+  };
+  const size_t row = TestEngine().config().vocab_rows * sizeof(float);
+  DecodeOptions options = Options(64);  // in blocks of 16
+  options.first_threshold.reset();
+  DecodeOptions first = options;
+  first.first_threshold = 0.99;
+  EXPECT_EQ(state(first), state(options));
+  first.klass = options.klass = 0.01;
+  EXPECT_EQ(state(first), state(options) + 48 * row);
+  first.cfg_scale = options.cfg_scale = 1.0;
+  EXPECT_EQ(state(first), state(options) + 2 * 2 * 48 * row);
+  DecodeOptions grown = Options(64);
+  grown.first_threshold.reset();
+  grown.grow_to = 96;
+  const size_t plain = state(grown);
+  grown.klass = 0.01;
+  EXPECT_EQ(state(grown), plain + 96 * row);
+}
+
 // The experts' rows are many times the layer's.
 TEST(Memory, ExpertsStayBelowTheirPromise) {
   const auto taken = [] {
@@ -163,13 +188,14 @@ TEST(Memory, TheTightestLimitCounts) {
 
 TEST(Memory, AmountsAreReadAndWritten) {
   EXPECT_EQ(ParseBytes("1000000"), 1000000u);
-  EXPECT_EQ(ParseBytes("512M"), size_t{512} << 20);
-  EXPECT_EQ(ParseBytes("1.5g"), size_t{3} << 29);
+  EXPECT_EQ(ParseBytes("512M"), 512000000u);
+  EXPECT_EQ(ParseBytes("1.5g"), 1500000000u);
   for (const char* wrong : {"", "G", "0", "-1G", "2GB", "1e30", "nan", "2 G"}) {
     EXPECT_THROW(ParseBytes(wrong), Error) << wrong;
   }
   EXPECT_EQ(FormatBytes(999), "999 B");
-  EXPECT_EQ(FormatBytes(size_t{3} << 29), "1.5 GB");
+  EXPECT_EQ(FormatBytes(ParseBytes("1.5G")), "1.5 GB");
+  EXPECT_EQ(FormatBytes(ParseBytes("2K")), "2.0 kB");
 }
 
 }  // namespace

@@ -132,6 +132,15 @@ TEST(Api, RefusesWhatItDoesNotKnowByName) {
   EXPECT_EQ(ChatError({{"stream_diffusion", true}})["param"], "stream_diffusion");
 }
 
+TEST(Api, ExactDecodingTakesNoCache) {
+  EXPECT_EQ(ChatError({{"exact", true}, {"cache", "spa"}})["param"], "cache");
+  EXPECT_EQ(ChatError({{"exact", true}, {"cache_options", {{"rank", 4}}}})["param"],
+            "cache_options");
+  EXPECT_NO_THROW(Chat({{"exact", true}}));  // the server's own is not asked for
+  EXPECT_NO_THROW(Chat({{"exact", true}, {"cache", "none"}}));
+  EXPECT_NO_THROW(Chat({{"exact", false}, {"cache", "spa"}}));
+}
+
 TEST(Api, TakesNeutralValuesOfTheRest) {
   EXPECT_NO_THROW(Chat({{"temperature", 0},
                         {"top_p", 1},
