@@ -52,7 +52,6 @@ class AttentionScreen {
   float min_drift_;
   std::vector<Layer> layers_;
   std::vector<float> signs_;
-  KeyChanges changes_;            // of the layer being run
   RowSet visible_, was_visible_;  // in this step and in the one before
   RowSet moved_little_;
   double share_saved_ = 1.0;  // of the rows asked about lately; when a block begins, the best
