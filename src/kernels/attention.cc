@@ -26,7 +26,7 @@
 #define SPA_KERNELS_ATTENTION_TASK_
 namespace spa {
 
-inline constexpr size_t kQueryBlock = 48;  // query rows of a task: 8 tiles of 6
+inline constexpr size_t kQueryBlock = 48;  // query rows of a task: 8 tiles of 6, or 4 of 12
 inline constexpr size_t kMeanRows = 12;    // rows of a task that averages weights
 // Some keys of a block: bit i is key i.
 using KeySet = uint64_t;
@@ -94,11 +94,14 @@ void ComputeScores(const KvCache::Store& store, size_t kv_head, const float* que
   const Element* keys = reinterpret_cast<const Element*>(store.keys.data());
   const KeySet seen_by_any = SeenByAny(seen, num_rows);
   std::memset(scores, 0, num_rows * kKeyBlock * sizeof(float));
-  for (size_t key = 0; key < kKeyBlock; key += kPanelWidth) {
-    if (((seen_by_any >> key) & KeysBelow(kPanelWidth)) == 0) continue;
+  constexpr size_t kKeysAtATime = kFmaPanels * kPanelWidth;
+  for (size_t key = 0; key < kKeyBlock; key += kKeysAtATime) {
+    if (((seen_by_any >> key) & KeysBelow(kKeysAtATime)) == 0) continue;
+    const size_t num_keys = HWY_MIN(kKeysAtATime, store.padded_rows - first_key - key);
     AddInputsOfRows<Loader>(num_rows, {queries, store.head_dim},
-                            {keys + store.KeyPanel(kv_head, first_key + key, 0), kPanelWidth},
-                            store.head_dim, {scores + key, kKeyBlock}, fetch);
+                            {keys + store.KeyPanel(kv_head, first_key + key, 0),
+                             kPanelWidth * store.head_dim, num_keys / kPanelWidth},
+                            store.head_dim, {scores + key, kKeyBlock, kPanelWidth}, fetch);
   }
   for (size_t r = 0; r < num_rows; ++r) {
     for (KeySet unseen = ~seen[r]; unseen != 0; unseen &= unseen - 1) {
@@ -160,7 +163,9 @@ void AddValues(const KvCache::Store& store, size_t kv_head, const float* weights
                const KeySet* seen, size_t num_rows, size_t first_key, FetchPlan fetch, float* out) {
   using Element = typename Loader::Element;
   const Element* values = reinterpret_cast<const Element*>(store.values.data());
-  for (size_t dim = 0; dim < store.padded_dim; dim += kPanelWidth) {
+  const size_t num_panels = store.padded_dim / kPanelWidth;
+  for (size_t p = 0; p < num_panels; p += kFmaPanels) {
+    const size_t dim = p * kPanelWidth;
     const Element* panel = values + store.ValuePanel(kv_head, first_key, dim);
     for (size_t r = 0, count; r < num_rows; r += count) {
       // Queries that see the same keys share them.
@@ -169,9 +174,11 @@ void AddValues(const KvCache::Store& store, size_t kv_head, const float* weights
       for (KeySet rest = seen[r]; rest != 0;) {
         const auto first = static_cast<size_t>(std::countr_zero(rest));
         const auto num_keys = static_cast<size_t>(std::countr_one(rest >> first));
-        AddInputsOfRows<Loader>(count, {weights + r * kKeyBlock + first, kKeyBlock},
-                                {panel + first * kPanelWidth, kPanelWidth}, num_keys,
-                                {out + r * store.padded_dim + dim, store.padded_dim}, fetch);
+        AddInputsOfRows<Loader>(
+            count, {weights + r * kKeyBlock + first, kKeyBlock},
+            {panel + first * kPanelWidth, store.BlockRows(first_key) * kPanelWidth,
+             HWY_MIN(kFmaPanels, num_panels - p)},
+            num_keys, {out + r * store.padded_dim + dim, store.padded_dim, kPanelWidth}, fetch);
         rest &= ~KeysBelow(first + num_keys);
       }
     }
@@ -205,21 +212,18 @@ void AttendBlock(const AttentionTask& task) {
 
   // While the scores of a block are made, its values come from memory, and while those are added,
   // the keys of the next block.
-  const size_t num_tiles = NumFmaTiles(task.count);
-  const auto block_rows = [&](size_t first_key) {
-    return HWY_MIN(kKeyBlock, store.padded_rows - HWY_MIN(first_key, store.padded_rows));
-  };
+  const size_t num_dims = padded_dim / kPanelWidth;
   const auto fetch_values = [&](size_t first_key) {
     return FetchPlan(
         store.values.data() + store.ValuePanel(task.kv_head, first_key, 0) * store.ElementBytes(),
-        block_rows(first_key) * padded_dim * store.ElementBytes(),
-        num_tiles * kKeyBlock / kPanelWidth * head_dim);
+        store.BlockRows(first_key) * padded_dim * store.ElementBytes(),
+        NumFmaTiles(task.count, kKeyBlock / kPanelWidth) * head_dim);
   };
   const auto fetch_keys = [&](size_t first_key) {
     return FetchPlan(
         store.keys.data() + store.KeyPanel(task.kv_head, first_key, 0) * store.ElementBytes(),
-        block_rows(first_key) * head_dim * store.ElementBytes(),
-        num_tiles * padded_dim / kPanelWidth * kKeyBlock);
+        store.BlockRows(first_key) * head_dim * store.ElementBytes(),
+        NumFmaTiles(task.count, num_dims) * kKeyBlock);
   };
   for (size_t first_key = 0; first_key < store.num_rows; first_key += kKeyBlock) {
     KeySet seen[kQueryBlock];

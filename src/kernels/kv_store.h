@@ -36,12 +36,15 @@ struct KvCache::Store {
   size_t KeyPanel(size_t head, size_t row, size_t dim) const {
     return ((head * padded_rows + row / kPanelWidth * kPanelWidth) * head_dim) + dim * kPanelWidth;
   }
+  // Rows of the block of values that begins with first_row; 0 if there is none.
+  size_t BlockRows(size_t first_row) const {
+    return std::min(kKeyBlock, padded_rows - std::min(first_row, padded_rows));
+  }
   // Index of dimension `dim`, a multiple of 16, of the value at `row`. The 16 elements from there
   // on are followed by those of the next row, up to the end of the block.
   size_t ValuePanel(size_t head, size_t row, size_t dim) const {
     const size_t first = row / kKeyBlock * kKeyBlock;
-    const size_t block_rows = std::min(kKeyBlock, padded_rows - first);
-    return (head * padded_rows + first) * padded_dim + dim * block_rows +
+    return (head * padded_rows + first) * padded_dim + dim * BlockRows(first) +
            (row - first) * kPanelWidth;
   }
 };

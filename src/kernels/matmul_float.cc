@@ -24,19 +24,24 @@ void MultiplyFloatPart(MatView<const float> x, const PackedMatrix::Panels& w, co
   using Element = typename Loader::Element;
   PartSums sums(part);
   constexpr size_t kRowBytes = kPanelWidth * sizeof(Element);  // of one input
+  const size_t panel_bytes = w.data.cols();
   const auto block = [&](size_t panel, size_t first) {
     return w.Values(part.first_panel + panel) + first * kRowBytes;
   };
   for (size_t first = 0; first < w.cols; first += kInputsPerBlock) {
     const size_t count = HWY_MIN(kInputsPerBlock, w.cols - first);
-    for (size_t panel = 0; panel < part.num_panels; ++panel) {
-      const bool last_panel = panel + 1 == part.num_panels;
-      const std::byte* next = last_panel ? block(0, first + count) : block(panel + 1, first);
-      const size_t next_bytes = last_panel && first + count == w.cols ? 0 : count * kRowBytes;
-      FetchPlan fetch(next, next_bytes, NumFmaTiles(part.num_rows) * count);
+    for (size_t panel = 0, panels; panel < part.num_panels; panel += panels) {
+      panels = HWY_MIN(kFmaPanels, part.num_panels - panel);
+      const bool last = panel + panels == part.num_panels;
+      const std::byte* next = last ? block(0, first + count) : block(panel + panels, first);
+      const size_t next_bytes = last && first + count == w.cols ? 0 : count * kRowBytes;
+      FetchPlan fetch(next, next_bytes, NumFmaTiles(part.num_rows, panels) * count, panel_bytes,
+                      panels);
       AddInputsOfRows<Loader>(part.num_rows, {x.Row(part.first_row) + first, x.stride},
-                              {reinterpret_cast<const Element*>(block(panel, first)), kPanelWidth},
-                              count, {sums.Row(panel, 0), kPanelWidth}, fetch);
+                              {reinterpret_cast<const Element*>(block(panel, first)),
+                               panel_bytes / sizeof(Element), panels},
+                              count, {sums.Row(panel, 0), kPanelWidth, part.num_rows * kPanelWidth},
+                              fetch);
     }
   }
   sums.WriteTo(y, bias);
