@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BBH = ("boolean_expressions", "dyck_languages", "web_of_lies", "navigate", "tracking_shuffled_objects_three_objects",
        "object_counting")
 BUDGETS = ("0.05", "0.08", "0.12", "0.16", "0.25")
-MAIN = ("none", "fast-dual", "spa", "spa:min-drift=0.02", "spa:identifier=changed,rho=0.2", "spa:identifier=random,rho=0.2")
+MAIN = ("none", "fast-dual", "spa", "spa:min-drift=0.015,outside=1", "spa:identifier=changed,rho=0.2", "spa:identifier=random,rho=0.2")
 TABLES = {
     "main": "default SPA-Cache, and with half of fast-dual's rows, beside none, fast-dual and two controls",
     "parallel": "the same with several tokens per step (--threshold 0.9)",
@@ -32,7 +32,7 @@ TABLES = {
 LEFT_TO_RIGHT = ["--decode", "", "--caches", "none", "spa"]
 # The tables of the documents, in their order. {bbh} is the folder of the published questions.
 ALL = (
-    ["main", "-m", "minideep", "--problems", "puzzles", "--count", "100", "--caches", "none", "fast-dual", "spa", "spa:min-drift=0.02",
+    ["main", "-m", "minideep", "--problems", "puzzles", "--count", "100", "--caches", "none", "fast-dual", "spa", "spa:min-drift=0.015,outside=1",
      *(f"spa:identifier={i},rho=0.2" for i in ("singular", "changed", "random"))],
     *(["main", "-m", m, *bbh] for bbh in ([], ["--bbh", "{bbh}"]) for m in ("minillada", "minidream")),
     *(["main", "-m", m, *LEFT_TO_RIGHT, *bbh] for m in ("minillada", "minidream") for bbh in ([], ["--bbh", "{bbh}"])),

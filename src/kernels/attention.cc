@@ -77,6 +77,9 @@ namespace spa::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+// Weights of scores so far below the largest add nothing to a sum of floats, but may be denormal,
+// and some processors take a hundred cycles for each product with such a number.
+constexpr float kLeastScore = -80.0f;
 
 KeySet SeenByAny(const KeySet* seen, size_t num_rows) {
   KeySet any = 0;
@@ -123,9 +126,11 @@ HWY_INLINE float MaxScore(const float* scores) {
 HWY_INLINE float ExpScores(float max, float* scores) {
   constexpr hn::CappedTag<float, kPanelWidth> df;
   const auto offset = hn::Set(df, max);
+  const auto least = hn::Set(df, kLeastScore);
   auto sum = hn::Zero(df);
   for (size_t i = 0; i < kKeyBlock; i += hn::Lanes(df)) {
-    const auto weight = hn::Exp(df, hn::Sub(hn::Load(df, scores + i), offset));
+    const auto below_max = hn::Sub(hn::Load(df, scores + i), offset);
+    const auto weight = hn::IfThenZeroElse(hn::Lt(below_max, least), hn::Exp(df, below_max));
     hn::Store(weight, df, scores + i);
     sum = hn::Add(sum, weight);
   }
