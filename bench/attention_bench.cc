@@ -26,8 +26,10 @@ void AttentionBench(benchmark::State& state, KvType type, size_t num_kv_heads) {
 }
 
 const bool registered = [] {
-  const std::pair<const char*, KvType> types[] = {
-      {"F32", KvType::kF32}, {"F16", KvType::kF16}, {"BF16", KvType::kBF16}};
+  const std::pair<const char*, KvType> types[] = {{"F32", KvType::kF32},
+                                                  {"F16", KvType::kF16},
+                                                  {"BF16", KvType::kBF16},
+                                                  {"F16-Q8", KvType::kF16Q8}};
   for (const auto& [name, type] : types) {
     for (const size_t num_kv_heads : {32, 4}) {
       auto* bench = benchmark::RegisterBenchmark(

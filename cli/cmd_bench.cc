@@ -116,7 +116,8 @@ std::vector<KernelResult> MatMulKernels(const Flags& flags, ThreadPool& pool) {
 std::vector<KernelResult> AttentionKernels(const Flags& flags, ThreadPool& pool) {
   std::vector<KernelResult> results;
   const size_t keys = 1280, heads = 32, head_dim = 128, dim = heads * head_dim;
-  for (const auto& [name, type] : {std::pair{"F32", KvType::kF32}, {"F16", KvType::kF16}}) {
+  for (const auto& [name, type] :
+       {std::pair{"F32", KvType::kF32}, {"F16", KvType::kF16}, {"F16-Q8", KvType::kF16Q8}}) {
     KvCache kv(keys, heads, head_dim, type);
     Mat<float> values(keys, dim), out(keys, dim);
     FillUniform(values, 2);

@@ -41,12 +41,14 @@ Flag ModelFlags::Add(Command& command) {
   command.Add("-t,--threads", threads, "Threads to use (default: one per core)")
       .Between(1, 1024)
       .Type("N");
+  std::vector<std::string> kv_types = {"auto"};
+  for (const KvType type : kAllKvTypes) kv_types.emplace_back(NameOf(type));
   command
-      .Add(
-          "--kv", kv,
-          "Type of kept keys, values and updates: f32, f16, bf16; auto is f16 where weights have 8 "
-          "bits or fewer, else f32 (default auto)")
-      .OneOf({"auto", "f32", "f16", "bf16"})
+      .Add("--kv", kv,
+           "Type of kept keys, values and updates: f32, f16, bf16, or f16-q8, which is f16 with "
+           "values "
+           "in 8 bits; auto is f16-q8 where weights have 8 bits or fewer, else f32 (default auto)")
+      .OneOf(kv_types)
       .Type("TYPE");
   return added;
 }

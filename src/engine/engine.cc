@@ -23,7 +23,7 @@ std::unique_ptr<ModelFile> OpenModel(const std::filesystem::path& path) {
 
 KvType StandardKvType(const ModelFile& file) {
   const bool quantised = Info(file.Get(TensorRole::kWk).dtype).block_size > 1;
-  return quantised ? KvType::kF16 : KvType::kF32;
+  return quantised ? KvType::kF16Q8 : KvType::kF32;
 }
 
 }  // namespace

@@ -120,8 +120,8 @@ void CheckMemory(Engine& engine, size_t prompt_tokens, const DecodeOptions& opti
     const size_t bytes = TotalBytes(engine, other);
     if (bytes <= available) ways.push_back(fmt::format("{} ({})", flag, FormatBytes(bytes)));
   };
-  if (engine.kv_type() == KvType::kF32) {
-    offer("--kv f16", NeedWith(engine, KvType::kF16, rows, options, cache));
+  for (const KvType type : {KvType::kF16, KvType::kF16Q8}) {
+    offer(fmt::format("--kv {}", NameOf(type)), NeedWith(engine, type, rows, options, cache));
   }
   for (const char* name : {"fast-dual", "none"}) {
     const SharedCache other = engine.PrepareCache({.name = name, .options = {}});

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "base/error.h"
@@ -79,7 +80,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 // Weights of scores so far below the largest add nothing to a sum of floats, but may be denormal,
 // and some processors take a hundred cycles for each product with such a number.
-constexpr float kLeastScore = -80.0f;
+constexpr float kLeastScore = -60.0f;
 
 KeySet SeenByAny(const KeySet* seen, size_t num_rows) {
   KeySet any = 0;
@@ -122,8 +123,9 @@ HWY_INLINE float MaxScore(const float* scores) {
   return hn::GetLane(hn::MaxOfLanes(df, max));
 }
 
-// scores = exp(scores - max); returns their sum.
-HWY_INLINE float ExpScores(float max, float* scores) {
+// scores = exp(scores - max), times the scale of the key's value if there are scales; returns the
+// sum of the exponentials.
+HWY_INLINE float ExpScores(float max, const float* value_scales, float* scores) {
   constexpr hn::CappedTag<float, kPanelWidth> df;
   const auto offset = hn::Set(df, max);
   const auto least = hn::Set(df, kLeastScore);
@@ -131,8 +133,9 @@ HWY_INLINE float ExpScores(float max, float* scores) {
   for (size_t i = 0; i < kKeyBlock; i += hn::Lanes(df)) {
     const auto below_max = hn::Sub(hn::Load(df, scores + i), offset);
     const auto weight = hn::IfThenZeroElse(hn::Lt(below_max, least), hn::Exp(df, below_max));
-    hn::Store(weight, df, scores + i);
     sum = hn::Add(sum, weight);
+    hn::Store(value_scales == nullptr ? weight : hn::Mul(weight, hn::Load(df, value_scales + i)),
+              df, scores + i);
   }
   return hn::GetLane(hn::SumOfLanes(df, sum));
 }
@@ -148,8 +151,10 @@ void ScaleRow(const float* from, float factor, size_t n, float* to) {
   for (; i < n; ++i) to[i] = from[i] * factor;
 }
 
-// Folds a block of scores of one query into its state; leaves the block's weights in scores.
-HWY_INLINE void UpdateSoftmax(size_t padded_dim, SoftmaxStats& stats, float* scores, float* out) {
+// Folds a block of scores of one query into its state; leaves the weights of the block's values in
+// scores.
+HWY_INLINE void UpdateSoftmax(size_t padded_dim, const float* value_scales, SoftmaxStats& stats,
+                              float* scores, float* out) {
   const float block_max = MaxScore(scores);
   if (block_max > stats.max) {
     const float shrink = std::exp(stats.max - block_max);
@@ -157,7 +162,7 @@ HWY_INLINE void UpdateSoftmax(size_t padded_dim, SoftmaxStats& stats, float* sco
     stats.sum *= shrink;
     ScaleRow(out, shrink, padded_dim, out);
   }
-  stats.sum += ExpScores(stats.max, scores);
+  stats.sum += ExpScores(stats.max, value_scales, scores);
 }
 
 // out[r] += sum of weights[r][key] times the value of the key, over the keys that query r sees.
@@ -190,7 +195,7 @@ void AddValues(const KvCache::Store& store, size_t kv_head, const float* weights
   }
 }
 
-template <class Loader>
+template <class KeyLoader, class ValueLoader>
 void AttendBlock(const AttentionTask& task) {
   const KvCache::Store& store = task.job->kv->store();
   const size_t head_dim = store.head_dim;
@@ -220,29 +225,33 @@ void AttendBlock(const AttentionTask& task) {
   const size_t num_dims = padded_dim / kPanelWidth;
   const auto fetch_values = [&](size_t first_key) {
     return FetchPlan(
-        store.values.data() + store.ValuePanel(task.kv_head, first_key, 0) * store.ElementBytes(),
-        store.BlockRows(first_key) * padded_dim * store.ElementBytes(),
+        store.values.data() + store.ValuePanel(task.kv_head, first_key, 0) * store.ValueBytes(),
+        store.BlockRows(first_key) * padded_dim * store.ValueBytes(),
         NumFmaTiles(task.count, kKeyBlock / kPanelWidth) * head_dim);
   };
   const auto fetch_keys = [&](size_t first_key) {
     return FetchPlan(
-        store.keys.data() + store.KeyPanel(task.kv_head, first_key, 0) * store.ElementBytes(),
-        store.BlockRows(first_key) * head_dim * store.ElementBytes(),
+        store.keys.data() + store.KeyPanel(task.kv_head, first_key, 0) * store.KeyBytes(),
+        store.BlockRows(first_key) * head_dim * store.KeyBytes(),
         NumFmaTiles(task.count, num_dims) * kKeyBlock);
   };
   for (size_t first_key = 0; first_key < store.num_rows; first_key += kKeyBlock) {
     KeySet seen[kQueryBlock];
     for (size_t i = 0; i < task.count; ++i) seen[i] = task.SeenKeys(row_of(i), first_key);
     if (SeenByAny(seen, task.count) == 0) continue;
-    ComputeScores<Loader>(store, task.kv_head, query_scratch.data(), seen, task.count, first_key,
-                          fetch_values(first_key), scores);
+    ComputeScores<KeyLoader>(store, task.kv_head, query_scratch.data(), seen, task.count, first_key,
+                             fetch_values(first_key), scores);
+    const float* value_scales = nullptr;
+    if constexpr (std::is_same_v<ValueLoader, LoadInt8>) {
+      value_scales = store.ValueScales(task.kv_head, first_key);
+    }
     for (size_t i = 0; i < task.count; ++i) {
       // The maximum of no scores is minus infinity, which is no offset for an exponential.
       if (seen[i] == 0) continue;
-      UpdateSoftmax(padded_dim, stats[i], scores + i * kKeyBlock, out_scratch.Row(i));
+      UpdateSoftmax(padded_dim, value_scales, stats[i], scores + i * kKeyBlock, out_scratch.Row(i));
     }
-    AddValues<Loader>(store, task.kv_head, scores, seen, task.count, first_key,
-                      fetch_keys(first_key + kKeyBlock), out_scratch.data());
+    AddValues<ValueLoader>(store, task.kv_head, scores, seen, task.count, first_key,
+                           fetch_keys(first_key + kKeyBlock), out_scratch.data());
   }
   for (size_t i = 0; i < task.count; ++i) {
     const float factor = stats[i].sum == 0.0f ? 0.0f : 1.0f / stats[i].sum;
@@ -284,7 +293,7 @@ void MeanWeightsBlock(const AttentionTask& task) {
           if (seen[r] == 0) continue;
           const SoftmaxStats& stats = task.stats[(i + r) * task.num_heads + head];
           float* weights = scores + r * kKeyBlock;
-          ExpScores(stats.max, weights);
+          ExpScores(stats.max, nullptr, weights);
           const float factor = 1.0f / (stats.sum * static_cast<float>(task.num_heads));
           float* mean = task.job->mean_weights.Row(i + r) + first_key;
           for (size_t key = 0; key < num_keys; ++key) mean[key] += weights[key] * factor;
@@ -295,23 +304,25 @@ void MeanWeightsBlock(const AttentionTask& task) {
 }
 
 void RunAttentionTask(const AttentionTask& task) {
-  switch (task.job->kv->store().type) {
+  switch (task.job->kv->type()) {
     case KvType::kF32:
-      return AttendBlock<LoadF32>(task);
+      return AttendBlock<LoadF32, LoadF32>(task);
     case KvType::kF16:
-      return AttendBlock<LoadF16>(task);
+      return AttendBlock<LoadF16, LoadF16>(task);
     case KvType::kBF16:
-      return AttendBlock<LoadBF16>(task);
+      return AttendBlock<LoadBF16, LoadBF16>(task);
+    case KvType::kF16Q8:
+      return AttendBlock<LoadF16, LoadInt8>(task);
   }
 }
 
 void RunMeanWeightsTask(const AttentionTask& task) {
-  switch (task.job->kv->store().type) {
-    case KvType::kF32:
+  switch (KeptTypeOf(task.job->kv->type())) {
+    case KeptType::kF32:
       return MeanWeightsBlock<LoadF32>(task);
-    case KvType::kF16:
+    case KeptType::kF16:
       return MeanWeightsBlock<LoadF16>(task);
-    case KvType::kBF16:
+    case KeptType::kBF16:
       return MeanWeightsBlock<LoadBF16>(task);
   }
 }

@@ -1,5 +1,5 @@
 // The float micro-kernel of products and of attention: a few rows by 16 or 32 columns of fused
-// multiply-adds, with weights stored as f32, f16 or bf16.
+// multiply-adds, with weights stored as f32, f16, bf16 or bytes.
 #include <hwy/highway.h>
 
 #include "kernels/panels.h"
@@ -69,6 +69,17 @@ struct LoadBF16 {
       to[kTileVecs / 2 + v] = hn::BitCast(df, hn::And(pair, high_half));
     }
 #endif
+  }
+};
+
+struct LoadInt8 {
+  using Element = int8_t;
+  static HWY_INLINE void Load(const int8_t* w, VTile (&to)[kTileVecs]) {
+    constexpr hn::Rebind<int8_t, DTile> d8;
+    constexpr hn::RebindToSigned<DTile> di;
+    for (size_t v = 0; v < kTileVecs; ++v) {
+      to[v] = hn::ConvertTo(DTile(), hn::PromoteTo(di, hn::Load(d8, w + v * kTileLanes)));
+    }
   }
 };
 

@@ -21,7 +21,7 @@ namespace spa {
 
 class KeptRows {
  public:
-  KeptRows(size_t first_row, size_t num_rows, size_t cols, KvType type)
+  KeptRows(size_t first_row, size_t num_rows, size_t cols, KeptType type)
       : type_(type),
         first_row_(std::min(first_row, num_rows)),
         cols_(cols),
@@ -31,7 +31,7 @@ class KeptRows {
   KeptRows& operator=(KeptRows&&) = delete;
   ~KeptRows() { LeaveStateMemory(std::move(memory_)); }
 
-  static size_t BytesFor(size_t num_rows, size_t cols, KvType type) {
+  static size_t BytesFor(size_t num_rows, size_t cols, KeptType type) {
     return StateBytes(num_rows * cols * ElementBytes(type));
   }
   size_t bytes() const { return memory_.bytes(); }
@@ -87,7 +87,7 @@ class KeptRows {
   }
   std::byte* Row(size_t row) { return memory_.data() + (row - first_row_) * row_bytes_; }
 
-  KvType type_;
+  KeptType type_;
   size_t first_row_, cols_, row_bytes_;
   Mat<std::byte> memory_;  // [rows, cols]
 };

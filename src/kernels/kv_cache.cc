@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -46,52 +47,55 @@ void GatherRow(const KvCache::Store& store, const std::byte* from, size_t row, c
   }
 }
 
+// The same for elements of this many bytes.
 template <typename Index>
-void StoreRows(const KvCache::Store& store, std::span<const uint32_t> rows,
-               MatView<const float> from, const Index& index, std::byte* to, ThreadPool& pool) {
+void Scatter(const KvCache::Store& store, size_t element, const std::byte* from, size_t row,
+             const Index& index, std::byte* to) {
+  switch (element) {
+    case 4:
+      return ScatterRow<float>(store, from, row, index, to);
+    case 2:
+      return ScatterRow<uint16_t>(store, from, row, index, to);
+    default:
+      return ScatterRow<int8_t>(store, from, row, index, to);
+  }
+}
+
+template <typename Index>
+void Gather(const KvCache::Store& store, size_t element, const std::byte* from, size_t row,
+            const Index& index, std::byte* to) {
+  switch (element) {
+    case 4:
+      return GatherRow<float>(store, from, row, index, to);
+    case 2:
+      return GatherRow<uint16_t>(store, from, row, index, to);
+    default:
+      return GatherRow<int8_t>(store, from, row, index, to);
+  }
+}
+
+// encode(row of `from`, sequence row, its bytes)
+template <typename Index, typename Encode>
+void StoreRows(const KvCache::Store& store, size_t element, std::span<const uint32_t> rows,
+               MatView<const float> from, const Index& index, const Encode& encode, std::byte* to,
+               ThreadPool& pool) {
   SPA_CHECK(from.rows == rows.size());
   SPA_CHECK(rows.empty() || from.cols == store.num_kv_heads * store.head_dim);
   ParallelRows(pool, rows.size(), from.cols, [&](size_t i) {
     thread_local Mat<std::byte> encoded;
-    encoded.Resize(1, from.cols * store.ElementBytes());
-    EncodeKept(store.type, from.Row(i), from.cols, encoded.data());
-    if (store.type == KvType::kF32) {
-      ScatterRow<float>(store, encoded.data(), rows[i], index, to);
-    } else {
-      ScatterRow<uint16_t>(store, encoded.data(), rows[i], index, to);
-    }
+    encoded.Resize(1, from.cols * element);
+    encode(from.Row(i), rows[i], encoded.data());
+    Scatter(store, element, encoded.data(), rows[i], index, to);
   });
 }
 
-template <typename Index>
-void LoadRow(const KvCache::Store& store, const std::byte* from, size_t row, const Index& index,
-             float* to) {
-  const size_t cols = store.num_kv_heads * store.head_dim;
-  Mat<std::byte> encoded(1, cols * store.ElementBytes());
-  if (store.type == KvType::kF32) {
-    GatherRow<float>(store, from, row, index, encoded.data());
-  } else {
-    GatherRow<uint16_t>(store, from, row, index, encoded.data());
-  }
-  DecodeKept(store.type, encoded.data(), cols, to);
-}
-
-// One row, as it is stored.
-template <typename Index>
-void CopyRow(const KvCache::Store& from, const std::byte* from_data, const KvCache::Store& to,
-             size_t row, const Index& index, std::byte* to_data) {
+// One key, as it is stored.
+void CopyKey(const KvCache::Store& from, size_t row, KvCache::Store& to) {
   thread_local Mat<std::byte> encoded;
-  encoded.Resize(1, from.num_kv_heads * from.head_dim * from.ElementBytes());
-  if (from.type == KvType::kF32) {
-    GatherRow<float>(from, from_data, row, index, encoded.data());
-    ScatterRow<float>(to, encoded.data(), row, index, to_data);
-  } else {
-    GatherRow<uint16_t>(from, from_data, row, index, encoded.data());
-    ScatterRow<uint16_t>(to, encoded.data(), row, index, to_data);
-  }
+  encoded.Resize(1, from.num_kv_heads * from.head_dim * from.KeyBytes());
+  Gather(from, from.KeyBytes(), from.keys.data(), row, KeyIndex(), encoded.data());
+  Scatter(to, from.KeyBytes(), encoded.data(), row, KeyIndex(), to.keys.data());
 }
-
-size_t RoundUp(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 }  // namespace
 
@@ -102,82 +106,109 @@ KvCache::~KvCache() {
   if (store_ == nullptr) return;
   LeaveStateMemory(std::move(store_->keys));
   LeaveStateMemory(std::move(store_->values));
+  LeaveStateMemory(std::move(store_->value_scales));
 }
 
-KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type) : KvCache() {
-  store_->num_rows = num_rows;
-  store_->num_kv_heads = num_kv_heads;
-  store_->head_dim = head_dim;
-  store_->type = type;
-  store_->padded_rows = RoundUp(num_rows, kPanelWidth);
-  store_->padded_dim = RoundUp(head_dim, kPanelWidth);
-  const size_t heads = store_->padded_rows * num_kv_heads * store_->ElementBytes();
-  store_->keys = TakeStateMemory(heads * head_dim);
-  store_->values = TakeStateMemory(heads * store_->padded_dim);
+KvCache::KvCache(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type)
+    : store_(std::make_unique<Store>(num_rows, num_kv_heads, head_dim, type)) {
+  Store& store = *store_;
+  store.keys = TakeStateMemory(store.KeysBytes());
+  store.values = TakeStateMemory(store.ValuesBytes());
+  store.value_scales = TakeStateMemory(store.ScalesBytes());
   // Results of padding are discarded, but arbitrary bytes could be slow to compute with.
-  if (store_->padded_rows != num_rows) {
-    const size_t panel_bytes = kPanelWidth * head_dim * store_->ElementBytes();
+  if (store.padded_rows != num_rows) {
+    const size_t panel_bytes = kPanelWidth * head_dim * store.KeyBytes();
     for (size_t head = 0; head < num_kv_heads; ++head) {
-      std::memset(
-          store_->keys.data() + store_->KeyPanel(head, num_rows, 0) * store_->ElementBytes(), 0,
-          panel_bytes);
+      std::memset(store.keys.data() + store.KeyPanel(head, num_rows, 0) * store.KeyBytes(), 0,
+                  panel_bytes);
     }
   }
-  if (store_->padded_dim != head_dim) store_->values.Fill(std::byte{0});
+  if (store.padded_dim != head_dim) store.values.Fill(std::byte{0});
+  std::fill_n(store.ValueScales(0, 0), num_kv_heads * store.scale_rows, 0.0f);
 }
 
 size_t KvCache::num_rows() const { return store_->num_rows; }
 size_t KvCache::num_kv_heads() const { return store_->num_kv_heads; }
 size_t KvCache::head_dim() const { return store_->head_dim; }
 KvType KvCache::type() const { return store_->type; }
-size_t KvCache::bytes() const { return store_->keys.bytes() + store_->values.bytes(); }
+size_t KvCache::bytes() const {
+  return store_->keys.bytes() + store_->values.bytes() + store_->value_scales.bytes();
+}
 
 size_t KvCache::BytesFor(size_t num_rows, size_t num_kv_heads, size_t head_dim, KvType type) {
-  const size_t heads = RoundUp(num_rows, kPanelWidth) * num_kv_heads * ElementBytes(type);
-  return StateBytes(heads * head_dim) + StateBytes(heads * RoundUp(head_dim, kPanelWidth));
+  const Store shape(num_rows, num_kv_heads, head_dim, type);
+  return StateBytes(shape.KeysBytes()) + StateBytes(shape.ValuesBytes()) +
+         StateBytes(shape.ScalesBytes());
 }
 
 void KvCache::StoreKeys(std::span<const uint32_t> rows, MatView<const float> k, ThreadPool& pool) {
-  StoreRows(*store_, rows, k, KeyIndex(), store_->keys.data(), pool);
+  const auto encode = [&](const float* key, size_t /*row*/, std::byte* to) {
+    EncodeKept(KeptTypeOf(store_->type), key, k.cols, to);
+  };
+  StoreRows(*store_, store_->KeyBytes(), rows, k, KeyIndex(), encode, store_->keys.data(), pool);
 }
 
 void KvCache::StoreValues(std::span<const uint32_t> rows, MatView<const float> v,
                           ThreadPool& pool) {
-  StoreRows(*store_, rows, v, ValueIndex(), store_->values.data(), pool);
+  Store& store = *store_;
+  const auto encode = [&](const float* value, size_t row, std::byte* to) {
+    if (!HasByteValues(store.type)) return EncodeKept(KeptTypeOf(store.type), value, v.cols, to);
+    for (size_t head = 0; head < store.num_kv_heads; ++head) {
+      const size_t first = head * store.head_dim;
+      *store.ValueScales(head, row) =
+          EncodeBytes(value + first, store.head_dim, reinterpret_cast<int8_t*>(to + first));
+    }
+  };
+  StoreRows(store, store.ValueBytes(), rows, v, ValueIndex(), encode, store.values.data(), pool);
 }
 
 void KvCache::CopyRows(const KvCache& other, size_t num_rows, ThreadPool& pool) {
-  const Store &from = *other.store_, &to = *store_;
+  const Store& from = *other.store_;
+  Store& to = *store_;
   SPA_CHECK(from.num_kv_heads == to.num_kv_heads && from.head_dim == to.head_dim &&
             from.type == to.type && num_rows <= std::min(from.num_rows, to.num_rows));
-  const size_t element = to.ElementBytes();
-  const auto copy = [element](const Mat<std::byte>& source, size_t first, Mat<std::byte>& target,
-                              size_t target_first, size_t elements) {
+  const auto copy = [](size_t element, const Mat<std::byte>& source, size_t first,
+                       Mat<std::byte>& target, size_t target_first, size_t elements) {
     std::memcpy(target.data() + target_first * element, source.data() + first * element,
                 elements * element);
   };
   const size_t panel_rows = num_rows / kPanelWidth * kPanelWidth;
   pool.ParallelFor(to.num_kv_heads, [&](size_t head) {
-    copy(from.keys, from.KeyPanel(head, 0, 0), store_->keys, to.KeyPanel(head, 0, 0),
+    copy(to.KeyBytes(), from.keys, from.KeyPanel(head, 0, 0), to.keys, to.KeyPanel(head, 0, 0),
          panel_rows * to.head_dim);
     for (size_t row = 0; row < num_rows; row += kKeyBlock) {
       for (size_t dim = 0; dim < to.padded_dim; dim += kPanelWidth) {
-        copy(from.values, from.ValuePanel(head, row, dim), store_->values,
+        copy(to.ValueBytes(), from.values, from.ValuePanel(head, row, dim), to.values,
              to.ValuePanel(head, row, dim), std::min(kKeyBlock, num_rows - row) * kPanelWidth);
       }
     }
+    if (HasByteValues(to.type)) {
+      std::copy_n(from.ValueScales(head, 0), num_rows, to.ValueScales(head, 0));
+    }
   });
-  for (size_t row = panel_rows; row < num_rows; ++row) {
-    CopyRow(from, from.keys.data(), to, row, KeyIndex(), store_->keys.data());
-  }
+  for (size_t row = panel_rows; row < num_rows; ++row) CopyKey(from, row, to);
 }
 
 void KvCache::LoadKey(size_t row, float* out) const {
-  LoadRow(*store_, store_->keys.data(), row, KeyIndex(), out);
+  const Store& store = *store_;
+  const size_t cols = store.num_kv_heads * store.head_dim;
+  Mat<std::byte> encoded(1, cols * store.KeyBytes());
+  Gather(store, store.KeyBytes(), store.keys.data(), row, KeyIndex(), encoded.data());
+  DecodeKept(KeptTypeOf(store.type), encoded.data(), cols, out);
 }
 
 void KvCache::LoadValue(size_t row, float* out) const {
-  LoadRow(*store_, store_->values.data(), row, ValueIndex(), out);
+  const Store& store = *store_;
+  const size_t cols = store.num_kv_heads * store.head_dim;
+  Mat<std::byte> encoded(1, cols * store.ValueBytes());
+  Gather(store, store.ValueBytes(), store.values.data(), row, ValueIndex(), encoded.data());
+  if (!HasByteValues(store.type)) {
+    return DecodeKept(KeptTypeOf(store.type), encoded.data(), cols, out);
+  }
+  for (size_t i = 0; i < cols; ++i) {
+    out[i] = *store.ValueScales(i / store.head_dim, row) *
+             static_cast<float>(static_cast<int8_t>(encoded.data()[i]));
+  }
 }
 
 }  // namespace spa

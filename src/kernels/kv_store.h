@@ -19,7 +19,8 @@ inline constexpr size_t kKeyBlock = 64;
 //   keys    [head][block of 16 rows][head_dim][16]: scores of 16 keys by broadcasting the query
 //   values  [head][block of 64 rows][padded_dim / 16][row][16]: outputs of 16 dimensions by
 //           broadcasting the weights; the last block has as many rows as there are
-// Elements are float or half or, within each 16, bf16 in the order of PanelForm::kBF16.
+// Elements are float or half or, within each 16, bf16 in the order of PanelForm::kBF16. Values may
+// also be signed bytes, to be multiplied by a float [head][row].
 struct KvCache::Store {
   size_t num_rows = 0;
   size_t num_kv_heads = 0;
@@ -27,10 +28,30 @@ struct KvCache::Store {
   KvType type = KvType::kF32;
   size_t padded_rows = 0;  // multiples of 16
   size_t padded_dim = 0;
+  size_t scale_rows = 0;  // a multiple of kKeyBlock; 0 if values have no scales
   Mat<std::byte> keys;
   Mat<std::byte> values;
+  Mat<std::byte> value_scales;
 
-  size_t ElementBytes() const { return spa::ElementBytes(type); }
+  Store() = default;
+  // Takes no memory yet.
+  Store(size_t rows, size_t kv_heads, size_t dim, KvType kv_type)
+      : num_rows(rows),
+        num_kv_heads(kv_heads),
+        head_dim(dim),
+        type(kv_type),
+        padded_rows(RoundUp(rows, kPanelWidth)),
+        padded_dim(RoundUp(dim, kPanelWidth)),
+        scale_rows(HasByteValues(kv_type) ? RoundUp(rows, kKeyBlock) : 0) {}
+
+  // Of one element:
+  size_t KeyBytes() const { return ElementBytes(KeptTypeOf(type)); }
+  size_t ValueBytes() const { return HasByteValues(type) ? 1 : KeyBytes(); }
+  // Of all:
+  size_t KeysBytes() const { return num_kv_heads * padded_rows * head_dim * KeyBytes(); }
+  size_t ValuesBytes() const { return num_kv_heads * padded_rows * padded_dim * ValueBytes(); }
+  size_t ScalesBytes() const { return num_kv_heads * scale_rows * sizeof(float); }
+
   // Index of the 16 elements that hold dimension `dim` of the key at `row`, which is element
   // row % 16 of them.
   size_t KeyPanel(size_t head, size_t row, size_t dim) const {
@@ -46,6 +67,18 @@ struct KvCache::Store {
     const size_t first = row / kKeyBlock * kKeyBlock;
     return (head * padded_rows + first) * padded_dim + dim * BlockRows(first) +
            (row - first) * kPanelWidth;
+  }
+  // The scale of the value at `row`, followed by those of the rows behind it.
+  const float* ValueScales(size_t head, size_t row) const {
+    return reinterpret_cast<const float*>(value_scales.data()) + head * scale_rows + row;
+  }
+  float* ValueScales(size_t head, size_t row) {
+    return reinterpret_cast<float*>(value_scales.data()) + head * scale_rows + row;
+  }
+
+ private:
+  static size_t RoundUp(size_t n, size_t multiple) {
+    return (n + multiple - 1) / multiple * multiple;
   }
 };
 

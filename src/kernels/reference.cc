@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kernels/block_codec.h"
+#include "kernels/block_layout.h"
 
 namespace spa::reference {
 
@@ -37,6 +38,27 @@ void RoundActivations(MatView<const float> x, size_t scale_span, MatView<float> 
       const float inverse = is_zero ? 0.0f : 127.0f / max;
       for (size_t c = first; c < end; ++c) {
         rounded.Row(i)[c] = scale * std::nearbyint(x.Row(i)[c] * inverse);
+      }
+    }
+  }
+}
+
+void RoundValues(MatView<const float> v, size_t head_dim, MatView<float> rounded) {
+  for (size_t i = 0; i < v.rows; ++i) {
+    for (size_t first = 0; first < v.cols; first += head_dim) {
+      const float* head = v.Row(i) + first;
+      float largest = 0.0f;
+      bool has_nan = false;
+      for (size_t d = 0; d < head_dim; ++d) {
+        has_nan |= std::isnan(head[d]);
+        largest = std::max(largest, std::min(std::abs(head[d]), kMaxHalf));
+      }
+      const bool is_zero = !(largest > 1e-30f);
+      const float scale = has_nan ? NAN : is_zero ? 0.0f : largest / 127.0f;
+      const float inverse = is_zero || has_nan ? 0.0f : 127.0f / largest;
+      for (size_t d = 0; d < head_dim; ++d) {
+        const float value = std::clamp(head[d], -largest, largest);
+        rounded.Row(i)[first + d] = scale * std::nearbyint(value * inverse);
       }
     }
   }

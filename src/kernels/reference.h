@@ -23,6 +23,10 @@ void MatMul(MatView<const float> x, const MatrixSource& w, const float* bias, Ma
 // x.cols]
 void RoundActivations(MatView<const float> x, size_t scale_span, MatView<float> rounded);
 
+// What is read of values that were stored in bytes: an integer in [-127, 127] times a scale for
+// each row and head. A head with a NaN is NaN.
+void RoundValues(MatView<const float> v, size_t head_dim, MatView<float> rounded);
+
 // Softmax attention of every query head over the keys it sees. job.kv is not read; in its place
 // k, v: [keys, kv_heads*head_dim].
 void Attend(const AttentionJob& job, MatView<const float> k, MatView<const float> v,

@@ -337,7 +337,7 @@ bool SpaPolicy::ChoosesIn(size_t layer) const {
 IdentifierShape SpaPolicy::IdentifierOf(const ModelConfig& config, size_t layer) const {
   if (!ChoosesIn(layer)) return {};
   // A half is near enough for a cosine: the rounding alone is a drift of 4e-8.
-  if (ByAttention(layer)) return {.width = config.q_dim(layer), .type = KvType::kF16};
+  if (ByAttention(layer)) return {.width = config.q_dim(layer), .type = KeptType::kF16};
   switch (options_.identifier) {
     case Identifier::kSingular:
       return {.width = model_->projections[layer].rows()};

@@ -137,7 +137,7 @@ struct AttentionView {
 // What a policy remembers of a row in a layer; it is kept and adopted with the rest of the state.
 struct IdentifierShape {
   size_t width = 0;
-  KvType type = KvType::kF32;
+  KeptType type = KeptType::kF32;
 };
 
 class CachePolicy {

@@ -348,8 +348,9 @@ void LayerStep::MakeQueries(std::span<const SequenceStep> batch) {
     queries_[s] = made;
     SequenceState& state = *batch[s].state;
     // In every step, so that it does not matter whether a query was kept.
-    ParallelRows(pool_, made.rows, made.cols,
-                 [&](size_t i) { RoundAsKept(state.kv(layer_).type(), made.Row(i), made.cols); });
+    ParallelRows(pool_, made.rows, made.cols, [&](size_t i) {
+      RoundAsKept(KeptTypeOf(state.kv(layer_).type()), made.Row(i), made.cols);
+    });
     if (!state.keeps_queries(layer_)) continue;
     KeptRows& kept = state.queries(layer_);
     kept.Store(QueryRows(plan), made, pool_);

@@ -35,10 +35,10 @@ SequenceState::SequenceState(const ModelConfig& config, size_t num_rows, size_t 
     kv_.emplace_back(num_rows, shape.num_kv_heads, shape.head_dim, kv_type);
   }
   for (size_t layer = 0; layer < num_layers_ && reuses(layer); ++layer) {
-    kept_.emplace_back(first_reusing_, num_rows, config.model_dim, kv_type);
+    kept_.emplace_back(first_reusing_, num_rows, config.model_dim, KeptTypeOf(kv_type));
   }
   for (size_t layer = 0; layer < std::min(keeps_.query_layers, num_layers_); ++layer) {
-    queries_.emplace_back(first_reusing_, num_rows, config.q_dim(layer), kv_type);
+    queries_.emplace_back(first_reusing_, num_rows, config.q_dim(layer), KeptTypeOf(kv_type));
   }
   for (size_t layer = 0; layer < num_layers_; ++layer) {
     const IdentifierShape shape = policy_->IdentifierOf(config, layer);
@@ -134,9 +134,9 @@ size_t SequenceState::BytesFor(const ModelConfig& config, size_t num_rows, size_
     const LayerShape shape = config.shape(layer);
     bytes += KvCache::BytesFor(num_rows, shape.num_kv_heads, shape.head_dim, kv_type);
   }
-  bytes += kept_layers * KeptRows::BytesFor(kept_rows, config.model_dim, kv_type);
+  bytes += kept_layers * KeptRows::BytesFor(kept_rows, config.model_dim, KeptTypeOf(kv_type));
   for (size_t layer = 0; layer < std::min(keeps.query_layers, layers); ++layer) {
-    bytes += KeptRows::BytesFor(kept_rows, config.q_dim(layer), kv_type);
+    bytes += KeptRows::BytesFor(kept_rows, config.q_dim(layer), KeptTypeOf(kv_type));
   }
   for (size_t layer = 0; layer < layers; ++layer) {
     const IdentifierShape shape = policy.IdentifierOf(config, layer);

@@ -148,7 +148,7 @@ TEST_F(EngineTest, EarlyStopReturnsTheSameTextWithFewerSteps) {
   EXPECT_LT(early->Stats().rows_computed, whole->Stats().rows_computed);
 }
 
-TEST_F(EngineTest, HalfPrecisionKeysAndValuesGiveNearlyTheSameLogits) {
+TEST_F(EngineTest, RoundedKeysAndValuesGiveNearlyTheSameLogits) {
   const auto logits = [](KvType type) {
     Engine other(
         {.model = SPA_TEST_DATA "/mini.gguf", .threads = 1, .kv_type = type, .progress = {}});
@@ -161,12 +161,14 @@ TEST_F(EngineTest, HalfPrecisionKeysAndValuesGiveNearlyTheSameLogits) {
     return all;
   };
   const auto exact = logits(KvType::kF32), half = logits(KvType::kF16),
-             brain = logits(KvType::kBF16);
+             brain = logits(KvType::kBF16), bytes = logits(KvType::kF16Q8);
   for (size_t i = 0; i < exact.size(); ++i) {
     EXPECT_NEAR(half[i], exact[i], 0.05);
     EXPECT_NEAR(brain[i], exact[i], 0.4);
+    EXPECT_NEAR(bytes[i], exact[i], 0.4);
   }
   EXPECT_NE(half, exact);
+  EXPECT_NE(bytes, half);
 }
 
 TEST_F(EngineTest, TheSameSeedGivesTheSameAnswerAndAnotherSeedAnother) {
@@ -189,11 +191,12 @@ TEST(KvTypeOfAnEngine, FollowsTheWeightsUnlessGiven) {
         .kv_type();
   };
   EXPECT_EQ(type("tiny-llada-F32.gguf"), KvType::kF32);
-  EXPECT_EQ(type("tiny-llada-Q4_K.gguf"), KvType::kF16);
-  EXPECT_EQ(type("tiny-llada-Q8_0.gguf"), KvType::kF16);
+  EXPECT_EQ(type("tiny-llada-Q4_K.gguf"), KvType::kF16Q8);
+  EXPECT_EQ(type("tiny-llada-Q8_0.gguf"), KvType::kF16Q8);
   EXPECT_EQ(type("tiny-llada-Q8_0.gguf", KvType::kF32), KvType::kF32);
   EXPECT_EQ(ParseKvType("auto"), std::nullopt);
-  EXPECT_EQ(ParseKvType("bf16"), KvType::kBF16);
+  for (const KvType name : kAllKvTypes) EXPECT_EQ(ParseKvType(NameOf(name)), name);
+  EXPECT_EQ(ParseKvType("f16-q8"), KvType::kF16Q8);
   EXPECT_THROW(ParseKvType("f8"), Error);
 }
 

@@ -46,20 +46,24 @@ std::vector<CacheSpec> Specs() {
 
 TEST(Memory, AStateTakesWhatWasSaid) {
   const std::vector<TokenId> prompt(21, 300);
-  for (const CacheSpec& spec : Specs()) {
-    const SharedCache cache = TestEngine().PrepareCache(spec);
-    Runner runner(TestEngine());
-    Generation& generation = runner.Add({prompt, Options(), cache});
-    const size_t promised = SequenceState::BytesFor(TestEngine().config(), prompt.size() + 32,
-                                                    prompt.size(), KvType::kF32, *cache->make());
-    runner.Step();
-    // Elastic-Cache begins to track rows in its second step.
-    if (spec.name != "elastic") {
-      EXPECT_EQ(generation.cache_bytes(), promised) << spec.ToString();
-    }
-    for (int i = 0; i < 8 && !generation.done(); ++i) {
+  for (const KvType type : {KvType::kF32, KvType::kF16Q8}) {
+    Engine engine(
+        {.model = SPA_TEST_DATA "/mini.gguf", .threads = 2, .kv_type = type, .progress = {}});
+    for (const CacheSpec& spec : Specs()) {
+      const SharedCache cache = engine.PrepareCache(spec);
+      Runner runner(engine);
+      Generation& generation = runner.Add({prompt, Options(), cache});
+      const size_t promised = SequenceState::BytesFor(engine.config(), prompt.size() + 32,
+                                                      prompt.size(), type, *cache->make());
       runner.Step();
-      EXPECT_LE(generation.cache_bytes(), promised) << spec.ToString();
+      // Elastic-Cache begins to track rows in its second step.
+      if (spec.name != "elastic") {
+        EXPECT_EQ(generation.cache_bytes(), promised) << spec.ToString();
+      }
+      for (int i = 0; i < 8 && !generation.done(); ++i) {
+        runner.Step();
+        EXPECT_LE(generation.cache_bytes(), promised) << spec.ToString();
+      }
     }
   }
 }
@@ -151,7 +155,8 @@ TEST(Memory, ARefusalSaysWhatWouldFit) {
     FAIL() << "it does not fit";
   } catch (const Error& error) {
     const std::string message = error.what();
-    for (const char* part : {"432 tokens", "--kv f16", "--cache none", "431 tokens"}) {
+    for (const char* part :
+         {"432 tokens", "--kv f16 (", "--kv f16-q8 (", "--cache none", "431 tokens"}) {
       EXPECT_NE(message.find(part), std::string::npos) << message;
     }
   }

@@ -37,11 +37,15 @@ Outputs AttendAll(const Mat<float>& q, const KvCache& kv, size_t num_heads,
 TEST_P(AttentionSketchTest, FollowsKeysThatChangeAndKeysThatAppear) {
   struct Shape {
     size_t num_heads, num_kv_heads, head_dim, num_keys;
+    KvType type;
   };
   ThreadPool pool(1);
-  for (const Shape& s : {Shape{4, 4, 32, 90}, {6, 2, 20, 40}, {9, 3, 12, 64}}) {
+  for (const Shape& s : {Shape{4, 4, 32, 90, KvType::kF16},
+                         {4, 4, 32, 90, KvType::kF16Q8},
+                         {6, 2, 20, 40, KvType::kF16Q8},
+                         {9, 3, 12, 64, KvType::kF16}}) {
     const size_t kv_dim = s.num_kv_heads * s.head_dim, group = s.num_heads / s.num_kv_heads;
-    KvCache kv(s.num_keys, s.num_kv_heads, s.head_dim, KvType::kF16);
+    KvCache kv(s.num_keys, s.num_kv_heads, s.head_dim, s.type);
     kv.StoreKeys(AllRows(s.num_keys), RandomMat(s.num_keys, kv_dim, 1).View(), pool);
     kv.StoreValues(AllRows(s.num_keys), RandomMat(s.num_keys, kv_dim, 2).View(), pool);
     const Mat<float> q = RandomMat(5, s.num_heads * s.head_dim, 3);

@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,8 +10,6 @@
 
 namespace spa {
 namespace {
-
-constexpr KvType kKvTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16};
 
 struct Sequence {
   Mat<float> k, v;  // what the cache holds, after rounding to its type
@@ -56,7 +55,7 @@ TEST_P(AttentionTest, MatchesReferenceOnOddShapes) {
                           {7, 1, 64, 65, 9},   {4, 4, 40, 200, 50}, {6, 2, 128, 129, 17},
                           {3, 3, 24, 16, 100}, {2, 1, 16, 63, 6}};
   for (const Shape& s : shapes) {
-    for (const KvType type : kKvTypes) {
+    for (const KvType type : kAllKvTypes) {
       const Sequence sequence = MakeSequence(s.num_keys, s.num_kv_heads, s.head_dim, type, pool, 1);
       const Mat<float> q = RandomMat(s.num_rows, s.num_heads * s.head_dim, 3);
       Mat<float> out(s.num_rows, q.cols()), mean(s.num_rows, s.num_keys);
@@ -76,7 +75,7 @@ TEST_P(AttentionTest, MatchesReferenceOnOddShapes) {
 
 TEST_P(AttentionTest, AQueryDoesNotDependOnTheOthersNorOnThreads) {
   ThreadPool one(1), two(2);
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kAllKvTypes) {
     const Sequence sequence = MakeSequence(150, 2, 32, type, two, 4);
     const Mat<float> q = RandomMat(61, 6 * 32, 5);
     const Mat<float> together = Attention(q, sequence.kv, 6, two);
@@ -94,7 +93,7 @@ TEST_P(AttentionTest, AQueryDoesNotDependOnTheOthersNorOnThreads) {
 TEST_P(AttentionTest, JobsOfDifferentLengthsShareACall) {
   ThreadPool pool(2);
   const Sequence a = MakeSequence(33, 2, 16, KvType::kF32, pool, 6);
-  const Sequence b = MakeSequence(100, 2, 16, KvType::kF16, pool, 8);
+  const Sequence b = MakeSequence(100, 2, 16, KvType::kF16Q8, pool, 8);
   const Mat<float> qa = RandomMat(5, 64, 10), qb = RandomMat(70, 64, 11);
   Mat<float> out_a(5, 64), out_b(70, 64);
   const AttentionJob jobs[] = {{.q = qa.View(), .kv = &a.kv, .out = out_a.View()},
@@ -156,7 +155,7 @@ TEST_P(AttentionTest, SeesWhatItIsShownOnly) {
                          {7, 1, 64, 197, 23},
                          {6, 2, 40, 300, 150},
                          {1, 1, 16, 70, 70}}) {
-    for (const KvType type : kKvTypes) {
+    for (const KvType type : kAllKvTypes) {
       for (const float score_scale : {0.0f, 0.3f}) {
         const Sequence sequence =
             MakeSequence(s.num_keys, s.num_kv_heads, s.head_dim, type, pool, 1);
@@ -197,7 +196,7 @@ TEST_P(AttentionTest, UnseenRowsMayHoldAnything) {
   const Mat<float> q = RandomMat(num_rows, num_heads * head_dim, 16);
   Mat<float> nan(num_keys, cols);
   nan.Fill(std::numeric_limits<float>::quiet_NaN());
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kAllKvTypes) {
     for (const Pattern& pattern : Patterns(num_rows, num_keys)) {
       const Sequence sequence = MakeSequence(num_keys, num_kv_heads, head_dim, type, two, 17);
       Mat<float> together(num_rows, q.cols()), mean(num_rows, num_keys);
@@ -230,17 +229,18 @@ TEST_P(AttentionTest, UnseenRowsMayHoldAnything) {
 
 TEST_P(AttentionTest, KeysPastTheEndAreAsIfThereWereNone) {
   ThreadPool pool(2);
-  for (const size_t end : {1, 16, 50, 64, 130}) {
-    const Sequence sequence = MakeSequence(150, 2, 32, KvType::kF32, pool, 18);
-    KvCache prefix(end, 2, 32, KvType::kF32);
-    prefix.StoreKeys(AllRows(end), sequence.k.View().Rows(0, end), pool);
-    prefix.StoreValues(AllRows(end), sequence.v.View().Rows(0, end), pool);
-    const Mat<float> q = RandomMat(9, 4 * 32, 19);
-    Mat<float> out(9, q.cols());
-    const std::vector<uint32_t> ends(9, static_cast<uint32_t>(end));
-    const AttentionJob job{.q = q.View(), .kv = &sequence.kv, .out = out.View(), .key_end = ends};
-    Attend({&job, 1}, 4, pool);
-    EXPECT_TRUE(SameBits(out.data(), Attention(q, prefix, 4, pool).data(), 9 * q.cols()));
+  for (const KvType type : kAllKvTypes) {
+    for (const size_t end : {1, 16, 50, 64, 130}) {
+      const Sequence sequence = MakeSequence(150, 2, 32, type, pool, 18);
+      KvCache prefix(end, 2, 32, type);
+      prefix.CopyRows(sequence.kv, end, pool);
+      const Mat<float> q = RandomMat(9, 4 * 32, 19);
+      Mat<float> out(9, q.cols());
+      const std::vector<uint32_t> ends(9, static_cast<uint32_t>(end));
+      const AttentionJob job{.q = q.View(), .kv = &sequence.kv, .out = out.View(), .key_end = ends};
+      Attend({&job, 1}, 4, pool);
+      EXPECT_TRUE(SameBits(out.data(), Attention(q, prefix, 4, pool).data(), 9 * q.cols()));
+    }
   }
 }
 
@@ -262,16 +262,16 @@ TEST(Attention, NoQueriesIsNoWork) {
 
 TEST(KvCache, KeepsRowsApart) {
   ThreadPool pool(2);
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kAllKvTypes) {
     KvCache kv(37, 2, 24, type);
     std::vector<float> row(48);
     kv.LoadKey(36, row.data());
     for (const float value : row) EXPECT_EQ(value, 0.0f);
-    // Values that every type holds exactly.
+    // Values that every type holds exactly: bytes too, as the largest of each head is 127.
     Mat<float> k(3, 48), v(3, 48);
     for (size_t i = 0; i < 3 * 48; ++i) {
       k.data()[i] = static_cast<float>(i);
-      v.data()[i] = -static_cast<float>(i);
+      v.data()[i] = i % 24 == 0 ? 127.0f : 30.0f - static_cast<float>(i);
     }
     const std::vector<uint32_t> rows = {36, 0, 17};
     kv.StoreKeys(rows, k.View(), pool);
@@ -290,11 +290,60 @@ TEST(KvCache, KeepsRowsApart) {
 TEST(KvCache, HalvesTakeHalfTheMemory) {
   EXPECT_EQ(KvCache(64, 2, 32, KvType::kF32).bytes(), 2 * 64 * 64 * sizeof(float));
   EXPECT_EQ(KvCache(64, 2, 32, KvType::kF16).bytes(), 64 * 64 * sizeof(float));
+  // Two bytes, one byte, and a scale for each row and head.
+  EXPECT_EQ(KvCache(64, 2, 32, KvType::kF16Q8).bytes(), 64 * 64 * 3 + 64 * 2 * sizeof(float));
+}
+
+class ByteValuesTest : public TargetTest {};
+SPA_FOR_EACH_TARGET(ByteValuesTest);
+
+TEST_P(ByteValuesTest, AreRoundedForEachRowAndHead) {
+  ThreadPool pool(2);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const size_t head_dim : {1, 7, 24, 128}) {
+    Mat<float> v = RandomMat(20, 2 * head_dim, 1), expected(20, 2 * head_dim);
+    for (size_t i = 0; i < head_dim; ++i) {
+      v.Row(0)[i] = 0.0f;                               // a head of zeros
+      v.Row(1)[i] *= 1e-38f;                            // too small for a scale
+      v.Row(2)[i] *= 1e-20f;                            // one head small, the other not
+      v.Row(3)[i] = static_cast<float>(i % 16) + 0.5f;  // ties, where the scale is 1
+    }
+    v.Row(3)[head_dim - 1] = -127.0f;
+    v.Row(4)[head_dim / 2] = infinity;
+    v.Row(5)[head_dim / 2] = -infinity;
+    v.Row(6)[head_dim / 2] = 1e6f;
+    v.Row(7)[0] = nan;
+    v.Row(8)[2 * head_dim - 1] = -nan;
+    v.Row(8)[head_dim] = infinity;
+    reference::RoundValues(v.View(), head_dim, expected.View());
+    KvCache kv(20, 2, head_dim, KvType::kF16Q8);
+    kv.StoreValues(AllRows(20), v.View(), pool);
+    std::vector<float> row(2 * head_dim);
+    for (size_t i = 0; i < 20; ++i) {
+      kv.LoadValue(i, row.data());
+      for (size_t c = 0; c < 2 * head_dim; ++c) {
+        const bool both_nan = std::isnan(row[c]) && std::isnan(expected.Row(i)[c]);
+        EXPECT_TRUE(both_nan || row[c] == expected.Row(i)[c]) << "row " << i << ", " << c;
+        if (i >= 9) {
+          const float scale = std::abs(*std::max_element(  // of the head
+              v.Row(i) + c / head_dim * head_dim, v.Row(i) + (c / head_dim + 1) * head_dim,
+              [](float a, float b) { return std::abs(a) < std::abs(b); }));
+          EXPECT_LE(std::abs(row[c] - v.Row(i)[c]), scale / 127.0f * 0.5001f);
+        }
+      }
+    }
+    for (const float value : {row[0], row[head_dim]}) EXPECT_TRUE(std::isfinite(value));
+    kv.LoadValue(7, row.data());
+    EXPECT_TRUE(std::isnan(row[0]) && std::isnan(row[head_dim - 1]) && !std::isnan(row[head_dim]));
+    kv.LoadValue(4, row.data());
+    EXPECT_NEAR(row[head_dim / 2], 65504.0f, 0.01f);
+  }
 }
 
 TEST(KvCache, CopiesRowsBitForBitAndNoOthers) {
   ThreadPool pool(2);
-  for (const KvType type : kKvTypes) {
+  for (const KvType type : kAllKvTypes) {
     for (const size_t count : {1u, 16u, 63u, 64u, 77u, 96u}) {
       const Sequence from = MakeSequence(96, 2, 40, type, pool, 1);
       for (const size_t room : {count, size_t{200}}) {

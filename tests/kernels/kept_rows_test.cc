@@ -13,9 +13,9 @@ namespace {
 class KeptRowsTest : public TargetTest {};
 SPA_FOR_EACH_TARGET(KeptRowsTest);
 
-float Rounded(KvType type, float value) {
-  if (type == KvType::kF32) return value;
-  if (type == KvType::kBF16) {
+float Rounded(KeptType type, float value) {
+  if (type == KeptType::kF32) return value;
+  if (type == KeptType::kBF16) {
     std::byte bytes[2];
     EncodeRow(DType::kBF16, &value, 1, bytes);
     DecodeRow(DType::kBF16, bytes, 1, &value);
@@ -26,7 +26,7 @@ float Rounded(KvType type, float value) {
 
 TEST_P(KeptRowsTest, KeepsAddsAndCopies) {
   ThreadPool pool(2);
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+  for (const KeptType type : {KeptType::kF32, KeptType::kF16, KeptType::kBF16}) {
     for (const size_t cols : {1, 7, 64, 300}) {
       Mat<float> src = RandomMat(3, cols, 1);
       for (size_t c = 0; c < cols; ++c)
@@ -72,7 +72,7 @@ TEST_P(KeptRowsTest, KeepsAddsAndCopies) {
 
 TEST_P(KeptRowsTest, ANanStaysOne) {
   const std::vector<float> values(16, NAN);
-  for (const KvType type : {KvType::kF16, KvType::kBF16}) {
+  for (const KeptType type : {KeptType::kF16, KeptType::kBF16}) {
     std::vector<std::byte> bytes(32);
     std::vector<float> back(16);
     EncodeKept(type, values.data(), 16, bytes.data());

@@ -39,14 +39,20 @@ TEST(StateMemory, MovedRowsLeaveTheirsOnce) {
   KeepStateMemory(64 * kMegabyte);
   {
     std::vector<KeptRows> layers;
-    for (int i = 0; i < 5; ++i) layers.emplace_back(10, 1034, 2048, KvType::kF16);
+    for (int i = 0; i < 5; ++i) layers.emplace_back(10, 1034, 2048, KeptType::kF16);
   }
-  EXPECT_EQ(StateMemoryKept(), 5 * KeptRows::BytesFor(1024, 2048, KvType::kF16));
+  EXPECT_EQ(StateMemoryKept(), 5 * KeptRows::BytesFor(1024, 2048, KeptType::kF16));
   KeepStateMemory(0);
 }
 
 TEST(StateMemory, KeysAndValuesLeaveTheirs) {
   KeepStateMemory(64 * kMegabyte);
+  for (const KvType type : kAllKvTypes) {
+    for (const size_t rows : {1, 63, 65, 2000}) {
+      EXPECT_EQ(KvCache(rows, 8, 100, type).bytes(), KvCache::BytesFor(rows, 8, 100, type));
+    }
+  }
+  ReleaseStateMemory();
   const size_t bytes = KvCache::BytesFor(2000, 8, 128, KvType::kF16);
   { EXPECT_EQ(KvCache(2000, 8, 128, KvType::kF16).bytes(), bytes); }
   EXPECT_EQ(StateMemoryKept(), bytes);

@@ -60,14 +60,14 @@ std::vector<float> LogitsOfSteps(TestModel& model, const PolicyFactory& policy,
 
 TEST(Equivalence, FullBudgetIsTheUncachedModelBitForBit) {
   TestModel model(kModel);
-  for (const KvType type : {KvType::kF32, KvType::kF16}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kF16Q8}) {
     const std::vector<float> exact = LogitsOfSteps(model, model.Policy("none"), 0, type);
     for (const CacheInfo& cache : Caches()) {
       const auto logits =
           LogitsOfSteps(model, model.Policy(cache.name, Words(cache.full_options)), 0, type);
       ASSERT_EQ(logits.size(), exact.size());
       EXPECT_EQ(std::memcmp(logits.data(), exact.data(), exact.size() * sizeof(float)), 0)
-          << cache.name << (type == KvType::kF16 ? " in halves" : "");
+          << cache.name << " in " << NameOf(type);
     }
   }
 }
@@ -128,7 +128,7 @@ TEST(Equivalence, SpaWithAFullBudgetRecomputesItsScopeBitForBit) {
 
 TEST(Equivalence, SpaWithAFullBudgetAndThePromptRecomputesAllEverySecondStepBitForBit) {
   TestModel model(kModel);
-  for (const KvType type : {KvType::kF32, KvType::kF16}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kF16Q8}) {
     const auto exact = LogitsOfSteps(
         model, [&] { return std::make_unique<WholeScope>(Scope::kReach, true); }, 8, type);
     const auto logits =
