@@ -90,7 +90,7 @@ def test_every_option_means_the_same(model, generate, name):
     for option, value in options.items():
         value = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
         flags += ["--" + option.replace("_", "-"), str(value)]
-    if name in ("top-p", "top-k"):  # Dream's
+    if name in ("top-p", "top-k", "eps"):  # Dream's
         path = ROOT / "tests/data/tiny-dream-F32.gguf"
         model, flags = spa.Model(path, threads=1), [*flags, "--raw", "-m", str(path)]
     raw = "--raw" in flags
@@ -343,6 +343,20 @@ def test_evaluate(model, program, tmp_path):
     assert mine.records()[0]["correct"] == mine.total.correct
     assert "puzzles" in repr(mine) and "<table>" in mine._repr_html_()
     assert f"{mine.total.correct} of {mine.total.count} correct" in repr(mine.total)
+
+
+def test_exact_uses_no_cache(model):
+    assert model.generate(QUESTIONS[0], exact=True).cache == "none"
+    assert model.generate(QUESTIONS[0], exact=True, cache="none").cache == "none"
+    for given in ({"cache": "spa"}, {"cache": spa.CachePolicy}, {"cache_options": {"rho": 0.5}}):
+        with pytest.raises(spa.Error, match="exact decoding uses no cache"):
+            model.generate(QUESTIONS[0], exact=True, **given)
+        with pytest.raises(spa.Error, match="exact decoding uses no cache"):
+            model.steps(QUESTIONS[0], exact=True, **given)
+    with pytest.raises(spa.Error, match="exact decoding uses no cache"):
+        model.evaluate("none.json", exact=True, cache="spa")
+    with pytest.raises(spa.Error, match="nothing to compare"):
+        model.compare(exact=True)
 
 
 def test_compare(model):
