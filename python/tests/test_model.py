@@ -361,8 +361,11 @@ def test_exact_uses_no_cache(model):
 
 def test_compare(model):
     rows = model.compare(QUESTIONS, caches=["none", "spa"], parallel=0.9, gen_length=32)
-    assert [row.cache for row in rows] == ["none", "spa"] * 2
-    assert rows[0].agreement == 1 and rows[2].rule == "threshold=0.9"
+    assert [row.cache for row in rows] == ["none", "spa"] * 3
+    rules = ["plain", "block-length=16", "block-length=16:threshold=0.9"]
+    assert rows[0].agreement == 1 and [row.rule for row in rows[::2]] == rules
+    rows = model.compare(QUESTIONS, caches=["spa"], parallel=0.9, block_length=16)
+    assert [row.rule for row in rows] == ["plain"] * 2 + ["threshold=0.9"] * 2
     assert [(r["cache"], r["speedup"]) for r in rows.records()] == [(r.cache, r.speedup) for r in rows]
     assert "agreement" in repr(rows) and "<table>" in rows._repr_html_()
     assert "<html" in rows.report()
