@@ -184,13 +184,13 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
        [](const O& o) { return fmt::format("{}", o.credit_power); }},
       {OptionInfo::Number(
            "wino", 0, 1, "off",
-           "Revocable decoding (WINO): settle tokens that reach the threshold (0.6), reopen those "
-           "that are less probable than this when hidden (try 0.9)"),
+           "Revocable decoding (WINO): settle tokens that reach the threshold (0.6), open again "
+           "those that are less probable than this when hidden (try 0.9)"),
        [](const V& v, O& o) { o.wino = v.number; }, [](const O& o) { return Text(o.wino); }},
       {OptionInfo::Count(
            "saber", 0, kLong, "0: off",
            "Revocable decoding (Saber): settle at least this many tokens and those surer than the "
-           "mean so far, reopen those that lost confidence (try 2)"),
+           "mean so far, open again those that lost confidence (try 2)"),
        [](const V& v, O& o) { o.saber = v.count(); },
        [](const O& o) { return fmt::format("{}", o.saber); }},
       {OptionInfo::Flag("prophet", "off",
