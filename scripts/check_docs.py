@@ -25,6 +25,7 @@ SECONDS = 600  # a hang, not a slow machine
 # A server answers in the background, on a port of its own, until the block ends.
 PREAMBLE = r"""
 set -euo pipefail
+ulimit -f 1048576  # 1 GiB: a block that writes more is not one for a test
 exec < /dev/null
 spa() {
   if [ "$1" != serve ] || [ "${2-}" = --help ]; then command spa "$@"; return; fi
