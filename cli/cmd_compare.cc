@@ -117,6 +117,7 @@ std::vector<CompareRule> Rules(const CompareFlags& flags, const Engine& engine) 
     if (flags.parallel) labels.push_back(fmt::format("threshold={}", kThreshold));
   }
   std::vector<CompareRule> rules;
+  rules.reserve(labels.size());
   for (const std::string& label : labels) rules.push_back(ParseRule(label, given, engine));
   return rules;
 }

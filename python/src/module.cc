@@ -319,8 +319,10 @@ std::vector<CompareRow> RunCompare(Model& model, const std::vector<Question>& qu
       for (const std::string& cache : *caches) specs.push_back(ParseCacheSpec(cache));
     }
     const DecodeChoices given = Model::Parse(choices);
+    const std::vector<std::string> labels = DefaultRules(given, model.engine, parallel);
     std::vector<CompareRule> rules;
-    for (const std::string& label : DefaultRules(given, model.engine, parallel)) {
+    rules.reserve(labels.size());
+    for (const std::string& label : labels) {
       rules.push_back(ParseRule(label, given, model.engine));
     }
     return CompareCaches(model.engine,
