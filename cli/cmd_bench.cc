@@ -415,7 +415,7 @@ void AddBench(CommandLine& line) {
   command.Add("--block-length", flags->block, "Block length (default 32)")
       .Between(1, 1 << 20)
       .Without(kernels);
-  command.Add("--window", flags->window, "Masks computed behind the block (default: all)")
+  command.Add("--window", flags->window, "Masks computed after the block (default: all)")
       .Between(0, 1 << 20)
       .Without(kernels);
   command.Add("--steps", flags->steps, "Steps to average after the first one (default 8)")

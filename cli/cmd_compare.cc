@@ -21,20 +21,15 @@ namespace {
 struct CompareFlags {
   ModelFlags model;
   DecodeFlags decode;
-  std::string caches, rules, task = "bbh", prompts, report;
+  QuestionFlags questions;
+  std::string caches, rules, prompts, report;
   TaskOptions fields;
-  std::vector<std::string> data;
-  size_t limit = 20, batch = 1;
+  size_t batch = 1;
   bool parallel = false, ablation = false, controls = false, json = false, markdown = false;
 };
 
 std::vector<Question> ReadAll(const CompareFlags& flags, const TaskOptions& task) {
-  std::vector<Question> questions;
-  for (const std::string& path : flags.data) {
-    QuestionSet set = ReadQuestions(path, task);
-    if (flags.limit > 0 && set.questions.size() > flags.limit) set.questions.resize(flags.limit);
-    for (Question& question : set.questions) questions.push_back(std::move(question));
-  }
+  std::vector<Question> questions = flags.questions.Read(task);
   if (!flags.prompts.empty()) {
     std::istringstream lines(ReadText(flags.prompts));
     for (std::string line; std::getline(lines, line);) {
@@ -110,35 +105,30 @@ nlohmann::ordered_json ToJson(const CompareRow& row) {
   return json;
 }
 
-// A rule is `plain`, what the other flags say, or that and options: threshold=0.9:credit=0.7.
 std::vector<CompareRule> Rules(const CompareFlags& flags, const Engine& engine) {
-  std::string list = flags.rules.empty() ? "plain" : flags.rules;
-  if (flags.parallel) list += ",threshold=0.9";
-  std::vector<CompareRule> rules;
-  std::istringstream labels(list);
-  for (std::string label; std::getline(labels, label, ',');) {
-    DecodeChoices choices = flags.decode.Choices();
-    std::istringstream options(label == "plain" ? "" : label);
-    for (std::string option; std::getline(options, option, ':');) {
-      const size_t equals = option.find('=');
-      if (equals == std::string::npos) {
-        throw Error("'{}' is not a rule: give plain, or options such as threshold=0.9:credit=0.7",
-                    label);
-      }
-      choices.Set(option.substr(0, equals), option.substr(equals + 1));
-    }
-    rules.push_back({label, choices.Resolve(engine)});
+  const DecodeChoices given = flags.decode.Choices();
+  constexpr double kThreshold = 0.9;
+  std::vector<std::string> labels;
+  if (flags.rules.empty()) {
+    labels = DefaultRules(given, engine, flags.parallel ? std::optional(kThreshold) : std::nullopt);
+  } else {
+    std::istringstream list(flags.rules);
+    for (std::string label; std::getline(list, label, ',');) labels.push_back(label);
+    if (flags.parallel) labels.push_back(fmt::format("threshold={}", kThreshold));
   }
+  std::vector<CompareRule> rules;
+  rules.reserve(labels.size());
+  for (const std::string& label : labels) rules.push_back(ParseRule(label, given, engine));
   return rules;
 }
 
 void RunCompare(const CompareFlags& flags) {
   CompareOptions options;
   options.task = flags.fields;
-  options.task.kind = ParseTaskKind(flags.task);
+  options.task.kind = ParseTaskKind(flags.questions.task);
   const std::vector<Question> questions = ReadAll(flags, options.task);
   const std::vector<CacheSpec> chosen = CheckCaches(ParseCacheList(flags.caches));
-  flags.decode.Choices();
+  CheckComparable(flags.decode.Choices());
   if (flags.ablation && chosen.size() > 1) {
     throw Error("--ablation varies one setting of spa: give one cache, e.g. --caches spa:rank=16");
   }
@@ -190,10 +180,17 @@ void RunCompare(const CompareFlags& flags) {
   table[0].push_back("memory");
   for (const CompareRow& row : rows) table.push_back(TableRow(row));
   std::string text = flags.markdown ? Markdown(table) + "\n" : FormatTable(table);
-  text += fmt::format("{}, canvas {}, batch {}, {}{}", Counted(questions.size(), "prompt"),
-                      options.rules.front().decode.gen_length, options.batch,
-                      Counted(engine->pool().num_threads(), "thread"),
+  const DecodeOptions& first = options.rules.front().decode;
+  text += fmt::format("{}, canvas {}, blocks of {}, batch {}, {}{}",
+                      Counted(questions.size(), "prompt"), first.gen_length, first.block_length,
+                      options.batch, Counted(engine->pool().num_threads(), "thread"),
                       flags.report.empty() ? "" : ", report in " + flags.report);
+  if (first.block_length == 1) {
+    text += fmt::format(
+        "\nIn blocks of 1 token, caches that refresh with every block compute every row in every "
+        "step{}.",
+        options.rules.size() > 1 ? "" : "; try --block-length 16");
+  }
   PrintLine(text);
 }
 
@@ -212,25 +209,16 @@ void AddCompare(CommandLine& line) {
   command
       .Add("--rules", flags->rules,
            "Decoding rules, each run with every cache: plain, or options such as "
-           "threshold=0.9:credit=0.7 (default plain)")
+           "threshold=0.9:credit=0.7 (default plain; also block-length=16 if the model decodes "
+           "token by token)")
       .Type("A,B,...");
-  const Flag data = command
-                        .Add("--data", flags->data,
-                             "Files with questions and answers (default: a few built-in questions)")
-                        .ExistingFile()
-                        .Type("FILE...");
-  command.Add("--task", flags->task, "Format of the data: bbh, gsm8k, jsonl (default bbh)")
-      .With(data)
-      .Type("NAME");
+  const Flag data = flags->questions.Add(command);
   command
       .Add("--extract", flags->fields.extract, "Regular expression for the answer (see spa eval)")
       .Type("REGEX");
   command.Add("--prompts", flags->prompts, "File with a prompt per line, without answers")
       .Without(data)
       .Type("FILE");
-  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 20)")
-      .With(data)
-      .Type("N");
   command.Add("--batch", flags->batch, "Prompts decoded together (default 1)")
       .Between(1, 1024)
       .Type("N");

@@ -13,6 +13,7 @@
 #include "cli/watch.h"
 #include "engine/known_questions.h"
 #include "engine/runner.h"
+#include "lab/compare.h"
 #include "lab/questions.h"
 
 namespace spa::cli {
@@ -129,9 +130,7 @@ void PrintSummary(const Engine& engine, const Sides& sides) {
 }
 
 void RunDemo(const DemoFlags& flags) {
-  if (flags.decode.Choices().exact()) {
-    throw Error("exact decoding uses no cache, so there is nothing to compare: leave out --exact");
-  }
+  CheckComparable(flags.decode.Choices());
   const std::vector<CacheSpec> caches = CheckCaches(ParseCacheList(flags.caches));
   if (caches.empty()) throw Error("--caches names no cache");
   const std::string question = AskQuestion(flags);
@@ -148,7 +147,8 @@ void RunDemo(const DemoFlags& flags) {
     Side(*engine, {ids, options, cache}).runner.Step();
     sides.push_back(std::make_unique<Side>(*engine, GenerationRequest{ids, options, cache}));
   }
-  fmt::print("Question: {}\n\n", question);
+  // Some puzzles begin with the word themselves.
+  fmt::print("{}{}\n\n", question.starts_with("Question:") ? "" : "Question: ", question);
   std::fflush(stdout);
   const bool live = StderrIsTerminal();
   const Style style(live);
@@ -195,7 +195,7 @@ void AddDemo(CommandLine& line) {
       "Examples:\n"
       "  spa demo\n"
       "  spa demo 'not ( True and False ) or False is'\n"
-      "  spa demo --caches none,spa,fast-dual --pause 100");
+      "  spa demo --caches none,spa,fast-dual --block-length 16 --pause 100");
   command.Action([flags] { RunDemo(*flags); });
 }
 

@@ -22,21 +22,15 @@ const std::vector<std::string> kFits = {"input", "value", "proxy", "attention", 
 struct ProfileFlags {
   ModelFlags model;
   DecodeFlags decode;
-  std::string task = "bbh", scope = "gen", fit = "output", out, report;
-  std::vector<std::string> data;
-  size_t limit = 10;
+  QuestionFlags questions{.data = {}, .task = "bbh", .limit = 10};
+  std::string scope = "gen", fit = "output", out, report;
   double tau = 0.95;
   bool json = false;
 };
 
 std::vector<std::vector<TokenId>> Prompts(const ProfileFlags& flags, const Engine& engine) {
-  const TaskOptions task{.kind = ParseTaskKind(flags.task), .extract = {}};
-  std::vector<Question> questions;
-  for (const std::string& path : flags.data) {
-    QuestionSet set = ReadQuestions(path, task);
-    if (flags.limit > 0 && set.questions.size() > flags.limit) set.questions.resize(flags.limit);
-    for (Question& question : set.questions) questions.push_back(std::move(question));
-  }
+  std::vector<Question> questions =
+      flags.questions.Read({.kind = ParseTaskKind(flags.questions.task), .extract = {}});
   if (questions.empty()) questions = BuiltInQuestions();
   std::vector<std::vector<TokenId>> prompts;
   prompts.reserve(questions.size());
@@ -51,7 +45,7 @@ void RunProfile(const ProfileFlags& flags) {
   std::optional<AtomicFile> report;
   if (!flags.report.empty()) report.emplace(flags.report);
   flags.decode.Choices();
-  ParseTaskKind(flags.task);
+  ParseTaskKind(flags.questions.task);
   const auto engine = flags.model.Load();
   std::filesystem::path out = flags.out;
   if (out.empty()) {
@@ -118,16 +112,7 @@ void RunProfile(const ProfileFlags& flags) {
 void AddProfile(CommandLine& line) {
   auto flags = std::make_shared<ProfileFlags>();
   Command command = line.Add("profile", "Measure drift per layer and fit SPA-Cache's budget to it");
-  const Flag data =
-      command.Add("--data", flags->data, "Files with questions (default: a few built-in ones)")
-          .ExistingFile()
-          .Type("FILE...");
-  command.Add("--task", flags->task, "Format of the data: bbh, gsm8k, jsonl (default bbh)")
-      .With(data)
-      .Type("NAME");
-  command.Add("--limit", flags->limit, "Questions per file, 0 for all (default 10)")
-      .With(data)
-      .Type("N");
+  flags->questions.Add(command);
   command.Add("--tau", flags->tau, "A row less similar than this has drifted (default 0.95)")
       .Between(0.0, 1.0)
       .Type("S");

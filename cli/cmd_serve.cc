@@ -195,8 +195,8 @@ void AddServe(CommandLine& line) {
       .Type("BYTES");
   command
       .Add("--prefix-memory", flags->prefix_memory,
-           "Part of it for keys and values that later requests with the same beginning reuse, "
-           "under block attention; 0: none (default 1G)")
+           "Part of --memory for keys and values that later requests with the same beginning "
+           "reuse (block attention only); 0: none (default 1G)")
       .Type("BYTES");
   command.Add("--lenient", server.limits.lenient,
               "Ignore unknown request fields and name them in a header");

@@ -115,6 +115,30 @@ void CacheFlags::Check(const DecodeChoices& decode) const {
   if (name) CheckCaches({spec});
 }
 
+Flag QuestionFlags::Add(Command& command) {
+  const Flag files =
+      command.Add("--data", data, "Files with questions and answers (default: a few built-in ones)")
+          .ExistingFile()
+          .Type("FILE...");
+  command.Add("--task", task, "Format of the data: bbh, gsm8k, jsonl (default bbh)")
+      .With(files)
+      .Type("NAME");
+  command.Add("--limit", limit, fmt::format("Questions per file, 0 for all (default {})", limit))
+      .With(files)
+      .Type("N");
+  return files;
+}
+
+std::vector<Question> QuestionFlags::Read(const TaskOptions& options) const {
+  std::vector<Question> questions;
+  for (const std::string& path : data) {
+    QuestionSet set = ReadQuestions(path, options);
+    if (limit > 0 && set.questions.size() > limit) set.questions.resize(limit);
+    for (Question& question : set.questions) questions.push_back(std::move(question));
+  }
+  return questions;
+}
+
 std::vector<CacheSpec> CheckCaches(std::vector<CacheSpec> specs) {
   for (const CacheSpec& spec : specs) OptionReader(spec, FindCache(spec.name).options);
   return specs;

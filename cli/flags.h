@@ -11,6 +11,7 @@
 #include "cli/terminal.h"
 #include "engine/decode_choices.h"
 #include "engine/engine.h"
+#include "lab/questions.h"
 
 namespace spa::cli {
 
@@ -47,6 +48,18 @@ struct CacheFlags {
   // would not use; needs no model.
   void Check(const DecodeChoices& decode = {}) const;
   CacheSpec Spec(const Engine& engine) const;
+};
+
+// --data, --task, --limit
+struct QuestionFlags {
+  std::vector<std::string> data;
+  std::string task = "bbh";
+  size_t limit = 20;  // per file
+
+  // Returns that of the data.
+  Flag Add(Command& command);
+  // The questions of all files; none if none are given.
+  std::vector<Question> Read(const TaskOptions& options) const;
 };
 
 // Throws Error for an unknown cache or an option it does not take; needs no model.

@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   std::signal(SIGBUS, OnLostPage);
   spa::cli::CommandLine line(
       "spa - diffusion language models (LLaDA, Dream) on CPUs, with SPA-Cache", Version(),
-      "`spa COMMAND --help` explains a command and gives an example.");
+      "Try `spa demo` first. `spa COMMAND --help` explains a command and gives an example.");
   using namespace spa::cli;  // NOLINT(google-build-using-namespace)
   for (const auto add :
        {AddGenerate, AddChat, AddServe, AddDemo, AddInspect, AddLogits, AddConvert, AddQuantize,

@@ -3,21 +3,18 @@
 
 #include "spa/spa.h"
 
-static std::vector<uint32_t> rows;  // of the step
-static int Rows(spa_rows* out) { return *out = {rows.data(), rows.size()}, 0; }
-static int BeginStep(void*, const spa_step* step, spa_rows* out) {
-  rows.clear();
-  for (size_t row = 0; row < step->num_rows; ++row) {
-    const bool in_block = row >= step->block_begin && row < step->block_end;
-    if (in_block || step->step_in_block == 0) rows.push_back(row);
-  }
-  return Rows(out);
+static int BeginStep(void*, const spa_step* step, spa_rows* rows) {
+  *rows = step->visible;  // without a window: all
+  if (step->step_in_block == 0) return 0;
+  rows->rows += step->block_begin;
+  rows->count = step->block_end - step->block_begin;
+  return 0;
 }
-static int PlanLayer(void*, const spa_layer*, spa_rows* out) { return Rows(out); }
+static int PlanLayer(void*, const spa_layer* at, spa_rows* rows) { return *rows = at->live, 0; }
 
 int main() {
   const spa_policy policy = {sizeof(policy), nullptr,   SPA_REUSE_NOTHING, nullptr,
                              nullptr,        BeginStep, PlanLayer,         nullptr};
   const auto answer = spa::Model::Load()->Ask("not ( True and False ) is", {.policy = &policy});
-  std::puts(answer->text.c_str());
+  std::puts(answer ? answer->text.c_str() : answer.error().c_str());
 }

@@ -17,7 +17,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests/data"
 DOCS = ROOT / "docs"
-COMMAND = re.compile(r"^(\$ )?(spa|make|npm|node|pip|python3?|curl|cmake|git|sudo|apt-get|\w*/\w+\.(sh|py))\b", re.M)
+COMMAND = re.compile(r"^(\$ )?(spa|lm_eval|make|npm|node|pip|python3?|curl|cmake|git|sudo|apt-get|\w*/\w+\.(sh|py))\b", re.M)
 FENCE = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```$", re.M | re.S)
 REASON = re.compile(r"<!-- not run: (.+?) -->\s*$")
 SECONDS = 600  # a hang, not a slow machine
@@ -25,6 +25,7 @@ SECONDS = 600  # a hang, not a slow machine
 # A server answers in the background, on a port of its own, until the block ends.
 PREAMBLE = r"""
 set -euo pipefail
+ulimit -f 1048576  # 1 GiB: a block that writes more is not one for a test
 exec < /dev/null
 spa() {
   if [ "$1" != serve ] || [ "${2-}" = --help ]; then command spa "$@"; return; fi

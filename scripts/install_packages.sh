@@ -34,6 +34,7 @@ table='
   web    chromium      chromium             chromium            chromium       chromium
   site   mkdocs        mkdocs               mkdocs              mkdocs         mkdocs
   site   material      mkdocs-material      mkdocs-material     mkdocs-material mkdocs-material
+  site   matplotlib    python3-matplotlib   python3-matplotlib  python-matplotlib python-matplotlib
 '
 
 # packages COLUMN FIELD VALUE... prints column COLUMN of the rows whose FIELD is one of VALUE.

@@ -52,6 +52,18 @@ struct TestModel {
     return Answer(*generation);
   }
 
+  // Steps all of them together until they are done.
+  void Finish(const std::vector<std::unique_ptr<Generation>>& generations) {
+    while (true) {
+      std::vector<Generation*> running;
+      for (const auto& generation : generations) {
+        if (!generation->done()) running.push_back(generation.get());
+      }
+      if (running.empty()) return;
+      StepTogether(transformer, running);
+    }
+  }
+
   ThreadPool pool;
   ModelFile file;
   Weights weights;

@@ -61,10 +61,10 @@ struct Frame {
 };
 
 struct GenerateOptions {
-  std::string options;                        // "threshold=0.9 gen-length=64": see `spa options`
-  std::string cache;                          // "spa:rank=64"; empty: the model's default
-  const spa_policy* policy = nullptr;         // your own cache instead
-  std::function<bool(const Frame&)> on_step;  // false stops
+  std::string options = {};            // "threshold=0.9 gen-length=64": see `spa options`
+  std::string cache = {};              // "spa:rank=64"; empty: the model's default
+  const spa_policy* policy = nullptr;  // your own cache instead
+  std::function<bool(const Frame&)> on_step = {};  // false stops
 };
 
 class Model {

@@ -18,7 +18,7 @@ from ._spa import (
     Score,
     Step,
     TokenLikelihood,
-    __version__,
+    version as __version__,
 )
 from . import _spa
 from .model import Model

@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ._spa import Error, __version__
+from ._spa import Error, version
 from .model import Model
 
 
@@ -360,7 +360,7 @@ def settings(work: Work, items: Sequence[Item]) -> dict[str, Any]:
     """What decides the answers; the number of actors and the batch do not."""
     text = json.dumps([[item.id, item.row] for item in items], ensure_ascii=False)
     return {
-        "spa": __version__,
+        "spa": version,
         **dataclasses.asdict(work),
         "options": {name: str(value) for name, value in sorted(work.options.items())},
         "items": len(items),
@@ -421,6 +421,7 @@ class _Replica:
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, preexec_fn=_end_with_parent
         )
+        assert self._process.stdout is not None
         address = re.search(r"http://[^ ]+", self._process.stdout.readline())
         if not address:
             raise RuntimeError(f"{program} serve did not start; see this replica's log")

@@ -6,7 +6,7 @@ import functools
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import Any, Union, cast, overload
 
 import numpy as np
 
@@ -19,7 +19,7 @@ Message = Mapping[str, str]
 Prompt = Union[str, Sequence[Message], Sequence[int], np.ndarray]
 Target = Union[str, Sequence[int], np.ndarray]
 # A cache by name ("spa", "spa:rank=8"), or what makes a policy of your own: its class.
-Cache = Union[str, Callable[[], CachePolicy]]
+Cache = Union[str, Callable[..., CachePolicy]]
 Path = Union[str, os.PathLike]
 
 
@@ -32,6 +32,17 @@ def _text(value: Any) -> str:
 
 def _choices(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: _text(value) for name, value in options.items() if value is not None}
+
+
+def _cache_of(
+    choices: Mapping[str, str], cache: Cache | None, options: Mapping[str, Any] | None
+) -> Cache | None:
+    """The cache given, or none for exact decoding, which would ignore any other."""
+    if choices.get("exact") != "on":
+        return cache
+    if cache not in (None, "none") or options:
+        raise _spa.Error(f"exact decoding uses no cache: leave out {'cache_options' if options else 'cache'}")
+    return "none"
 
 
 def _is_batch(prompt: Any) -> bool:
@@ -144,13 +155,42 @@ class Model:
             for message in prompt:
                 if not isinstance(message, Mapping) or set(message) != {"role", "content"}:
                     raise _spa.Error("a message must be a dict with 'role' and 'content'")
-                messages.append(tuple(_utf8(f"'{n}'", message[n]) for n in ("role", "content")))
+                role, content = (_utf8(f"'{n}'", message[n]) for n in ("role", "content"))
+                messages.append((role, content))
             return np.array(self._model.encode(messages, ""), dtype=np.int32)
-        return np.array(_id_list(prompt), dtype=np.int32)
+        return np.array(_id_list(cast("Sequence[int]", prompt)), dtype=np.int32)
 
     def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Logits of one dense pass, [tokens, vocabulary], float32, not shifted, not copied."""
         return self._model.logits(_id_list(ids))
+
+    @overload
+    def loglikelihood(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
+        self,
+        prompt: Prompt,
+        target: Target,
+        *,
+        raw: bool = ...,
+        estimator: str = ...,
+        draws: int = ...,
+        seed: int = ...,
+        end_token: bool = ...,
+        greedy: bool = ...,
+    ) -> _spa.Likelihood: ...
+
+    @overload
+    def loglikelihood(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        target: Sequence[Target],
+        *,
+        raw: bool = ...,
+        estimator: str = ...,
+        draws: int = ...,
+        seed: int = ...,
+        end_token: bool = ...,
+        greedy: bool = ...,
+    ) -> list[_spa.Likelihood]: ...
 
     def loglikelihood(
         self,
@@ -169,8 +209,9 @@ class Model:
         space between two texts belongs to the target. A list of targets is scored after one prompt,
         or each after its own."""
         several = _is_batch(target)
-        targets = list(target) if several else [target]
-        prompts = list(prompt) if several and _is_batch(prompt) else [prompt] * len(targets)
+        targets: list[Any] = list(target) if several else [target]
+        one_each = several and _is_batch(prompt)
+        prompts: list[Any] = list(prompt) if one_each else [prompt] * len(targets)
         if len(prompts) != len(targets):
             raise _spa.Error(f"{len(prompts)} prompts cannot have {len(targets)} targets")
         requests = [self._request(p, t, raw) for p, t in zip(prompts, targets)]
@@ -186,6 +227,34 @@ class Model:
         return _spa.LikelihoodRequest(self.encode(prompt, raw=raw).tolist(), ids)
 
     # ---- generating
+
+    @overload
+    def generate(  # type: ignore[overload-overlap]  # as above
+        self,
+        prompt: Prompt,
+        *,
+        cache: Cache | None = ...,
+        cache_options: Mapping[str, Any] | None = ...,
+        raw: bool = ...,
+        batch: int = ...,
+        stop: str | Sequence[str] = ...,
+        on_result: Callable[[int, Result], None] | None = ...,
+        **options: Any,
+    ) -> Result: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[Prompt],
+        *,
+        cache: Cache | None = ...,
+        cache_options: Mapping[str, Any] | None = ...,
+        raw: bool = ...,
+        batch: int = ...,
+        stop: str | Sequence[str] = ...,
+        on_result: Callable[[int, Result], None] | None = ...,
+        **options: Any,
+    ) -> list[Result]: ...
 
     def generate(
         self,
@@ -211,8 +280,8 @@ class Model:
         if _count("batch", batch) < 1:
             raise _spa.Error("batch must be at least 1")
         waiting = [self.encode(prompt, raw=raw) for prompt in prompts]
-        prepared = self._prepare(cache, cache_options)
         choices = _choices(options)
+        prepared = self._prepare(_cache_of(choices, cache, cache_options), cache_options)
         runs = _spa.Runs(self._model)
         results: list[Any] = [None] * len(waiting)
         index: dict[int, int] = {}
@@ -256,12 +325,10 @@ class Model:
         **options: Any,
     ) -> Iterator[Frame]:
         """The canvas after every step. Stop reading and the generation ends."""
+        choices = _choices(options)
+        prepared = self._prepare(_cache_of(choices, cache, cache_options), cache_options)
         runs = _spa.Runs(self._model)
-        key = runs.add(
-            self.encode(prompt, raw=raw).tolist(),
-            _choices(options),
-            self._prepare(cache, cache_options),
-        )
+        key = runs.add(self.encode(prompt, raw=raw).tolist(), choices, prepared)
 
         def frames() -> Iterator[Frame]:  # apart, so that a wrong option is told by the call itself
             finished: list[int] = []
@@ -318,11 +385,12 @@ class Model:
         """Accuracy on the questions of files, as `spa eval` measures it. With `samples` an
         interrupted run resumes from that file."""
         files = [data] if isinstance(data, (str, os.PathLike)) else list(data)
+        choices = _choices(options)
         result = self._model.evaluate(
             [os.fspath(file) for file in files],
             _spa.Task(task, extract, question_field, answer_field),
-            self._spec(cache, cache_options),
-            _choices(options),
+            self._spec(_cache_of(choices, cache, cache_options), cache_options),
+            choices,
             _count("limit", limit),
             _count("few_shot", few_shot),
             _count("batch", batch),
@@ -374,7 +442,7 @@ class Model:
 
     # ---- caches
 
-    def _spec(self, cache: str | None, cache_options: Mapping[str, Any] | None) -> str:
+    def _spec(self, cache: Cache | None, cache_options: Mapping[str, Any] | None) -> str:
         spec = self.default_cache if cache is None else cache
         if not isinstance(spec, str):
             raise _spa.Error("a cache must be given by name here: use spa.register to name your own")
@@ -386,20 +454,19 @@ class Model:
         if isinstance(cache, CachePolicy):
             name = type(cache).__name__
             raise _spa.Error(f"every sequence needs its own cache object: pass the class, cache={name}")
-        own = issubclass(cache, CachePolicy) if isinstance(cache, type) else callable(cache)
-        if not own and cache is not None and not isinstance(cache, str):
-            raise _spa.Error(f"a cache must be a name or a subclass of spa.CachePolicy, not {cache!r}")
-        if own:
+        if cache is None or isinstance(cache, str):
+            spec = self._spec(cache, cache_options)
+            key: Any = (spec, registered(spec.split(":")[0]))
+            prepare = functools.partial(self._model.prepare, spec)
+        elif issubclass(cache, CachePolicy) if isinstance(cache, type) else callable(cache):
             options = dict(cache_options or {})
-            key: Any = (cache, tuple(sorted(options.items())))
+            key = (cache, tuple(sorted(options.items())))
             chosen = ", ".join(f"{option}={value}" for option, value in options.items())
             name = getattr(cache, "__name__", "a cache of your own") + (f"({chosen})" if chosen else "")
             make = functools.partial(cache, **options)
-            prepare = lambda: self._model.prepare_own(name, make)  # noqa: E731
+            prepare = functools.partial(self._model.prepare_own, name, make)
         else:
-            spec = self._spec(cache, cache_options)
-            key = (spec, registered(spec.split(":")[0]))
-            prepare = lambda: self._model.prepare(spec)  # noqa: E731
+            raise _spa.Error(f"a cache must be a name or a subclass of spa.CachePolicy, not {cache!r}")
         if key not in self._prepared:
             while len(self._prepared) >= 32:  # a loop over lambdas, a notebook's cell run again
                 self._prepared.pop(next(iter(self._prepared)), None)

@@ -229,7 +229,7 @@ def _start(program: str, limits: Limits) -> Verdict:
         seccomp.write(_filter(platform.machine()))
         seccomp.seek(0)
         # Root's processes are not counted, so that root could not stop a fork bomb.
-        as_nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        nobody = 65534 if os.geteuid() == 0 else None
         process = subprocess.Popen(
             _command(interpreter, prefix, limits, seccomp.fileno()),
             stdin=subprocess.PIPE,
@@ -237,8 +237,11 @@ def _start(program: str, limits: Limits) -> Verdict:
             stderr=subprocess.PIPE,
             pass_fds=[seccomp.fileno()],
             cwd="/",
-            **as_nobody,
+            user=nobody,
+            group=nobody,
+            extra_groups=None if nobody is None else [],
         )
+    assert process.stdin and process.stdout and process.stderr
     with contextlib.suppress(BrokenPipeError), process.stdin:  # broken: bubblewrap says why
         process.stdin.write(json.dumps(job).encode())
     kept = _read(

@@ -66,10 +66,12 @@ class Model {
     return call();
   }
 
-  DecodeOptions Decode(const Choices& given) const {
+  DecodeOptions Decode(const Choices& given) const { return Parse(given).Resolve(engine); }
+
+  static DecodeChoices Parse(const Choices& given) {
     DecodeChoices choices;
     for (const auto& [name, value] : given) choices.Set(name, value);
-    return choices.Resolve(engine);
+    return choices;
   }
 
   Engine engine;
@@ -316,11 +318,12 @@ std::vector<CompareRow> RunCompare(Model& model, const std::vector<Question>& qu
     if (caches) {
       for (const std::string& cache : *caches) specs.push_back(ParseCacheSpec(cache));
     }
-    std::vector<CompareRule> rules = {{.label = "plain", .decode = model.Decode(choices)}};
-    if (parallel) {
-      rules.push_back(rules.front());
-      rules.back().label = fmt::format("threshold={}", *parallel);
-      rules.back().decode.threshold = *parallel;
+    const DecodeChoices given = Model::Parse(choices);
+    const std::vector<std::string> labels = DefaultRules(given, model.engine, parallel);
+    std::vector<CompareRule> rules;
+    rules.reserve(labels.size());
+    for (const std::string& label : labels) {
+      rules.push_back(ParseRule(label, given, model.engine));
     }
     return CompareCaches(model.engine,
                          {.entries = caches ? Entries(specs) : AllCaches(model.engine),
@@ -490,7 +493,7 @@ void BindLab(nb::module_& module) {
       .def_ro("text", &Question::text)
       .def_ro("expected", &Question::expected)
       .def("__repr__", [](const Question& q) {
-        return nb::str("spa.Question({!r}, {!r})").attr("format")(q.text, q.expected);
+        return nb::str(nb::str("spa.Question({!r}, {!r})").attr("format")(q.text, q.expected));
       });
   module.def(
       "read_questions",
@@ -561,7 +564,7 @@ void BindLab(nb::module_& module) {
 NB_MODULE(_spa, module) {
   using namespace spa::python;   // NOLINT
   nb::set_leak_warnings(false);  // a traceback may hold a model until the end
-  module.attr("__version__") = SPA_VERSION_STRING;
+  module.attr("version") = SPA_VERSION_STRING;
   nb::exception<spa::Error>(module, "Error");
   BindLikelihood(module);
   BindModel(module);

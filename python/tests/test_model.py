@@ -90,7 +90,7 @@ def test_every_option_means_the_same(model, generate, name):
     for option, value in options.items():
         value = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
         flags += ["--" + option.replace("_", "-"), str(value)]
-    if name in ("top-p", "top-k"):  # Dream's
+    if name in ("top-p", "top-k", "eps"):  # Dream's
         path = ROOT / "tests/data/tiny-dream-F32.gguf"
         model, flags = spa.Model(path, threads=1), [*flags, "--raw", "-m", str(path)]
     raw = "--raw" in flags
@@ -345,10 +345,27 @@ def test_evaluate(model, program, tmp_path):
     assert f"{mine.total.correct} of {mine.total.count} correct" in repr(mine.total)
 
 
+def test_exact_uses_no_cache(model):
+    assert model.generate(QUESTIONS[0], exact=True).cache == "none"
+    assert model.generate(QUESTIONS[0], exact=True, cache="none").cache == "none"
+    for given in ({"cache": "spa"}, {"cache": spa.CachePolicy}, {"cache_options": {"rho": 0.5}}):
+        with pytest.raises(spa.Error, match="exact decoding uses no cache"):
+            model.generate(QUESTIONS[0], exact=True, **given)
+        with pytest.raises(spa.Error, match="exact decoding uses no cache"):
+            model.steps(QUESTIONS[0], exact=True, **given)
+    with pytest.raises(spa.Error, match="exact decoding uses no cache"):
+        model.evaluate("none.json", exact=True, cache="spa")
+    with pytest.raises(spa.Error, match="nothing to compare"):
+        model.compare(exact=True)
+
+
 def test_compare(model):
     rows = model.compare(QUESTIONS, caches=["none", "spa"], parallel=0.9, gen_length=32)
-    assert [row.cache for row in rows] == ["none", "spa"] * 2
-    assert rows[0].agreement == 1 and rows[2].rule == "threshold=0.9"
+    assert [row.cache for row in rows] == ["none", "spa"] * 3
+    rules = ["plain", "block-length=16", "block-length=16:threshold=0.9"]
+    assert rows[0].agreement == 1 and [row.rule for row in rows[::2]] == rules
+    rows = model.compare(QUESTIONS, caches=["spa"], parallel=0.9, block_length=16)
+    assert [row.rule for row in rows] == ["plain"] * 2 + ["threshold=0.9"] * 2
     assert [(r["cache"], r["speedup"]) for r in rows.records()] == [(r.cache, r.speedup) for r in rows]
     assert "agreement" in repr(rows) and "<table>" in rows._repr_html_()
     assert "<html" in rows.report()

@@ -53,7 +53,7 @@ std::vector<size_t> CommitKlass(std::span<const Candidate> candidates, double th
                                 double divergence, size_t quota);
 
 // A threshold that falls as the block fills: t (1 - loosen (1 - r)), where r is the share of masks
-// among the rows that are computed, the block and the `suffix` behind it (Streaming-dLLM).
+// among the rows that are computed, the block and the `suffix` after it (Streaming-dLLM).
 double LoosenedThreshold(double threshold, double loosen, size_t open, size_t block, size_t suffix);
 
 // Whether the best logits exceed the second best by 7.5, 5 or 2.5 on average, in the first, second

@@ -54,7 +54,7 @@ class Decoder {
 
   // Prompt, canvas and suffix.
   std::span<const TokenId> ids() const { return std::span(ids_).first(SequenceEnd()); }
-  // Rows there may ever be: a canvas may grow, and there may be shadow rows behind it.
+  // Rows there may ever be: a canvas may grow, and there may be shadow rows after it.
   size_t num_rows() const { return ids_.size(); }
   std::span<const TokenId> canvas() const {
     return ids().subspan(prompt_length_, canvas_end_ - prompt_length_);

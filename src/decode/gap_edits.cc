@@ -1,5 +1,5 @@
 // Gaps that change their length while they are filled (DreamOn): a token that becomes two masks,
-// and one that removes itself and the masks behind it. Rows then move, so what was computed of them
+// and one that removes itself and the masks after it. Rows then move, so what was computed of them
 // is invalid.
 #include <algorithm>
 

@@ -63,8 +63,8 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
        [](const V& v, O& o) { o.gen_length = v.count(); },
        [](const O& o) { return fmt::format("{}", o.gen_length); }},
       {OptionInfo::Count("grow-to", 0, kLong, "0: off",
-                         "Let the canvas grow up to this length while the model is not sure that "
-                         "the answer ends in it (DAEDAL)"),
+                         "Let the canvas grow up to this length until the model is sure that the "
+                         "answer ends in it (DAEDAL)"),
        [](const V& v, O& o) { o.grow_to = v.count(); },
        [](const O& o) { return fmt::format("{}", o.grow_to); }},
       {OptionInfo::Count("block-length", 1, kLong,
@@ -85,19 +85,19 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
        [](const V& v, O& o) { o.sub_block_length = v.count(); },
        [](const O& o) { return fmt::format("{}", o.sub_block_length); }},
       {OptionInfo::Flag("block-attention", "by model",
-                        "Block diffusion: a position sees no block after its own"),
+                        "Block diffusion: a position sees no later block"),
        [](const V& v, O& o) { o.block_attention = v.flag(); },
        [](const O& o) { return std::string(o.block_attention ? "on" : "off"); }},
       {OptionInfo::Choice(
            "slide", Names(kSlides), "off",
            "Let the block begin at the first open position and move with every step (DSB): greedy "
-           "keeps a "
-           "block's length of open positions in it, const never makes it longer than a block"),
+           "keeps a block's length of open positions in it, const never makes it longer than a "
+           "block"),
        [](const V& v, O& o) { o.slide = kSlides[v.count()].second; },
        [](const O& o) { return NameOf(kSlides, o.slide); }},
-      {OptionInfo::Count(
-           "window", 0, kLong, "all",
-           "Compute only this many masks behind the block, and the canvas's last (Streaming-dLLM)"),
+      {OptionInfo::Count("window", 0, kLong, "all",
+                         "Compute only this many masks after the block, and the last of the canvas "
+                         "(Streaming-dLLM)"),
        [](const V& v, O& o) { o.window = v.count(); },
        [](const O& o) { return o.window ? fmt::format("{}", *o.window) : "all"; }},
       {OptionInfo::Number("window-scale", 0, 100, "0: all of the window",
@@ -148,9 +148,10 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
       {OptionInfo::Number("factor", 1e-6, 1e6, "off",
                           "Parallel decoding by Fast-dLLM's factor rule (try 1)"),
        [](const V& v, O& o) { o.factor = v.number; }, [](const O& o) { return Text(o.factor); }},
-      {OptionInfo::Number("entropy-bound", 0, 1e6, "off",
-                          "Parallel decoding: settle the surest while their entropies without the "
-                          "largest add up to at most this (try 0.1)"),
+      {OptionInfo::Number(
+           "entropy-bound", 0, 1e6, "off",
+           "Parallel decoding: settle the surest tokens while their entropies, without "
+           "the largest, add up to at most this (try 0.1)"),
        [](const V& v, O& o) { o.entropy_bound = v.number; },
        [](const O& o) { return Text(o.entropy_bound); }},
       {OptionInfo::Number(
@@ -174,8 +175,7 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
            "Favour tokens that were the best in earlier steps (CreditDecoding uses 0.7)"),
        [](const V& v, O& o) { o.credit = v.number; },
        [](const O& o) { return fmt::format("{}", o.credit); }},
-      {OptionInfo::Number("credit-decay", 0, 1, "0.8",
-                          "Share of a credit that is left after a step"),
+      {OptionInfo::Number("credit-decay", 0, 1, "0.8", "Share of a credit left after a step"),
        [](const V& v, O& o) { o.credit_decay = v.number; },
        [](const O& o) { return fmt::format("{}", o.credit_decay); }},
       {OptionInfo::Number("credit-power", 0, 100, "0.2",
@@ -184,13 +184,13 @@ const std::vector<DecodeOption>& DecodeOptionTable() {
        [](const O& o) { return fmt::format("{}", o.credit_power); }},
       {OptionInfo::Number(
            "wino", 0, 1, "off",
-           "Revocable decoding (WINO): settle tokens that reach the threshold (0.6), open those "
-           "again that are less probable than this when hidden (try 0.9)"),
+           "Revocable decoding (WINO): settle tokens that reach the threshold (0.6), open again "
+           "those that are less probable than this when hidden (try 0.9)"),
        [](const V& v, O& o) { o.wino = v.number; }, [](const O& o) { return Text(o.wino); }},
       {OptionInfo::Count(
            "saber", 0, kLong, "0: off",
            "Revocable decoding (Saber): settle at least this many tokens and those surer than the "
-           "mean so far, open those again that lost confidence (try 2)"),
+           "mean so far, open again those that lost confidence (try 2)"),
        [](const V& v, O& o) { o.saber = v.count(); },
        [](const O& o) { return fmt::format("{}", o.saber); }},
       {OptionInfo::Flag("prophet", "off",

@@ -70,7 +70,7 @@ struct DecodeOptions {
   bool blocks_from_start = false;  // blocks are counted from position 0; the first holds the
                                    // prompt's tail
   Slide slide = Slide::kOff;       // DSB: the block moves with what is settled
-  // Suffix window: only this many masks behind the block are visible, and the canvas's last row.
+  // Suffix window: only this many masks after the block are visible, and the canvas's last row.
   std::optional<size_t> window;
   // DPad: of these, the one at distance d stays with probability
   // scale / sqrt(2 pi) exp(-(sigma d / (window - 1))^2 / 2). 0: all stay.

@@ -94,6 +94,16 @@ DecodeOptions DecodeChoices::Resolve(const Engine& engine) const {
   if ((options.top_p != 1.0 || options.top_k != 0) && options.draw == Draw::kGumbel) {
     throw Error("top-p and top-k belong to Dream's sampler; LLaDA has only a temperature");
   }
+  const auto needs = [&](const char* name, bool used, const char* what) {
+    if (has(name) && !used) throw Error("{} does nothing without {}", name, what);
+  };
+  needs("credit-decay", options.credit > 0.0, "credit");
+  needs("credit-power", options.credit > 0.0, "credit");
+  needs("window-sigma", options.window_scale > 0.0, "window-scale");
+  needs("max-post-steps", options.edit_threshold.has_value(), "edit-threshold");
+  if (has("eps") && options.schedule != Schedule::kTimeGrid) {
+    throw Error("eps belongs to Dream's time grid, which this model does not use");
+  }
   ValidateDecodeOptions(options);
   return options;
 }

@@ -97,7 +97,7 @@ class Engine {
   struct DensePass {
     std::optional<AttentionPattern> attention;  // nullopt: the model's
     size_t prompt_length = 0;                   // for blocks that count from the prompt's end
-    MatView<const float> expected = {};         // StepInput::expected of the rows behind the prompt
+    MatView<const float> expected = {};         // StepInput::expected of the rows after the prompt
   };
   void DenseLogits(std::span<const TokenId> ids, const OnLogits& on_logits) {
     DenseLogits(ids, on_logits, {});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.h"
 #include "lab/report.h"
@@ -96,6 +97,43 @@ std::vector<CompareEntry> AblationEntries(Engine& engine, const CacheSpec& base)
   entries.push_back({With(base, "form", "update"), "form", "cached update"});
   entries.push_back({With(base, "form", "output"), "form", "cached output"});
   return entries;
+}
+
+void CheckComparable(const DecodeChoices& given) {
+  if (given.exact()) {
+    throw Error("exact decoding uses no cache, so there is nothing to compare: leave out exact");
+  }
+}
+
+CompareRule ParseRule(const std::string& label, DecodeChoices given, const Engine& engine) {
+  std::istringstream options(label == "plain" ? "" : label);
+  for (std::string option; std::getline(options, option, ':');) {
+    const size_t equals = option.find('=');
+    if (equals == std::string::npos) {
+      throw Error("'{}' is not a rule: give plain, or options such as threshold=0.9:credit=0.7",
+                  label);
+    }
+    given.Set(option.substr(0, equals), option.substr(equals + 1));
+  }
+  CheckComparable(given);
+  return {label, given.Resolve(engine)};
+}
+
+std::vector<std::string> DefaultRules(const DecodeChoices& given, const Engine& engine,
+                                      std::optional<double> threshold) {
+  constexpr size_t kBlock = 16;
+  std::vector<std::string> rules = {"plain"};
+  const DecodeOptions plain = given.Resolve(engine);
+  std::string blocks;
+  if (plain.block_length == 1 && plain.gen_length > kBlock && plain.gen_length % kBlock == 0 &&
+      !given.has("block-length")) {
+    blocks = fmt::format("block-length={}", kBlock);
+    rules.push_back(blocks);
+  }
+  if (threshold) {
+    rules.push_back(fmt::format("{}{}threshold={}", blocks, blocks.empty() ? "" : ":", *threshold));
+  }
+  return rules;
 }
 
 Agreement CountAgreement(std::span<const TokenId> exact, std::span<const TokenId> other,

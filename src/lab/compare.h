@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/decode_choices.h"
 #include "engine/engine.h"
 #include "lab/eval.h"
 #include "lab/statistics.h"
@@ -37,6 +38,18 @@ struct CompareRule {
   std::string label = "plain";
   DecodeOptions decode;
 };
+
+// Throws Error if exact decoding was asked for, which uses no cache.
+void CheckComparable(const DecodeChoices& given);
+
+// A rule is `plain`, the options given, or those and others: threshold=0.9:credit=0.7.
+CompareRule ParseRule(const std::string& label, DecodeChoices given, const Engine& engine);
+
+// The rules to run where none are named: `plain`, and blocks of 16 for a model that decodes token
+// by token, where caches that refresh with every block compute every row in every step. A threshold
+// adds one rule more.
+std::vector<std::string> DefaultRules(const DecodeChoices& given, const Engine& engine,
+                                      std::optional<double> threshold = {});
 
 struct CompareOptions {
   std::vector<CompareEntry> entries;  // `none` is put first if it is missing

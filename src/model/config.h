@@ -106,7 +106,7 @@ struct DecodeDefaults {
   double first_temperature = 0.0;
   std::optional<double> entropy_bound = {};
   double stable_entropy = 0.0;    // a canvas is done when it is the one before, this sure
-  bool pad_after_canvas = false;  // a position behind the canvas holds the padding token (RND1)
+  bool pad_after_canvas = false;  // the position after the canvas holds the padding token (RND1)
   bool block_seeds_next = false;  // a full block's last row gives the next one's first token
 };
 

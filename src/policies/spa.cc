@@ -25,8 +25,8 @@ constexpr size_t kLeastRows = 2;
 constexpr double kQuietShare = 1.0 / 64;
 constexpr size_t kLongest = 8;
 
-// Shorter blocks are decoded from left to right: they read what lies before them, and hardly what
-// lies behind.
+// Shorter blocks are decoded from left to right: they read what comes before them, and hardly what
+// comes after.
 constexpr size_t kShortBlock = 8;
 
 bool IsRange(const RowSet& rows) {
@@ -171,7 +171,7 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
   for (const uint32_t row : step.never_computed) similarity[PlaceOf(row)] = -1.0f;
   std::vector<float> rank = Ranks(layer, step, similarity);
   size_t count = CountOf(layer, step);
-  // When a block begins, no limit holds for its rows and those behind it.
+  // When a block begins, no limit holds for its rows and those after it.
   if (options_.focus || begins_) {
     const size_t in_focus = MoveFocusFirst(step, rank);
     if (begins_) count = std::max(count, in_focus);

@@ -65,7 +65,7 @@ class SpaPolicy : public CachePolicy {
   size_t CountOf(size_t layer, const StepInput& step) const;
   // Moves rows to the front and returns their number: those whose token just changed, then those
   // that are read, the surest of the last step first, since they are settled next; when a block
-  // begins, also what lies behind it.
+  // begins, also what comes after it.
   size_t MoveFocusFirst(const StepInput& step, std::vector<float>& rank) const;
   size_t PlaceOf(uint32_t row) const;  // among the rows compared
 

@@ -96,6 +96,14 @@ DecodeFields ReadDecode(JsonFields& fields, const Engine& engine, const ApiLimit
   } catch (const Error& error) {
     throw ApiError(400, "invalid_request_error", error.what());
   }
+  if (read.options.grow_to > 0) {  // max_tokens is where the canvas begins
+    const size_t room = std::min(most, context - prompt_tokens);
+    if (read.options.grow_to > room) {
+      Refuse("grow_to",
+             fmt::format("'grow_to' is more than the {} tokens an answer may have", room));
+    }
+    read.max_tokens = read.options.grow_to;
+  }
   ReadSeed(fields, &read.options);
   return read;
 }

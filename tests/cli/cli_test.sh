@@ -67,7 +67,11 @@ refused "almost a cache" "did you mean 'fast-dual'" "$spa" generate --cache fast
 refused "a cache beside exact" "no cache: leave out --cache$" "$spa" generate --exact --cache spa -p hi
 refused "a cache's option beside exact" "leave out --cache-opt" "$spa" generate --exact on --cache-opt rank=8 -p hi
 refused "steps beside exact" "leave out steps-per-block" "$spa" generate --exact --steps-per-block 8 -p 'True is'
+check "a demo says Question once" bash -c "'$spa' demo --pause 0 'Question: Nadia lies. Boris says Nadia tells the truth. Does Boris tell the truth?' | head -n 1 | grep -q '^Question: Nadia'"
+check "a comparison says what short blocks do" bash -c "'$spa' compare --caches fast-dual --block-length 1 | grep -q 'try --block-length 16'"
+refused "a credit's decay without a credit" "nothing without credit" "$spa" generate -p 'True is' --credit-decay 0.5
 refused "an exact demo" "nothing to compare" "$spa" demo --exact
+refused "an exact comparison" "nothing to compare" "$spa" compare --exact
 check "exact stands alone" bash -c "'$spa' generate -n 16 --json --exact -p 'True is' | grep -q '\"cache\":\"none\"'"
 check "and takes off" bash -c "'$spa' generate -n 16 --json --exact off -p 'True is' | grep -q '\"cache\":\"spa'"
 check "and none" bash -c "'$spa' generate -n 16 --json --cache none -p 'True is' --exact"

@@ -6,17 +6,10 @@
 #include "decode/commit_rule.h"
 #include "decode/decoder.h"
 #include "decode/position_memory.h"
+#include "tests/decode/candidates.h"
 
 namespace spa {
 namespace {
-
-using Indices = std::vector<size_t>;
-
-std::vector<Candidate> WithProbabilities(const std::vector<double>& probabilities) {
-  std::vector<Candidate> candidates;
-  for (const double p : probabilities) candidates.push_back({.probability = p, .score = p});
-  return candidates;
-}
 
 double Probability(const std::vector<float>& logits, size_t id) {
   double sum = 0.0;

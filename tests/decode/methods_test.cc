@@ -132,14 +132,7 @@ TEST(Methods, AnswersDoNotDependOnBatchOrThreads) {
         alone.push_back(one.Generate(prompt, options, one.Policy(cache)));
         together.push_back(two.Start(prompt, options, two.Policy(cache)));
       }
-      while (true) {
-        std::vector<Generation*> running;
-        for (const auto& generation : together) {
-          if (!generation->done()) running.push_back(generation.get());
-        }
-        if (running.empty()) break;
-        StepTogether(two.transformer, running);
-      }
+      two.Finish(together);
       for (size_t i = 0; i < together.size(); ++i) {
         EXPECT_EQ(TestModel::Answer(*together[i]), alone[i])
             << family << ", " << cache << ", " << i;

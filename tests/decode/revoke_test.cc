@@ -7,17 +7,10 @@
 
 #include "base/error.h"
 #include "decode/decoder.h"
+#include "tests/decode/candidates.h"
 
 namespace spa::revoke_test {
 namespace {
-
-using Indices = std::vector<size_t>;
-
-std::vector<Candidate> WithProbabilities(const std::vector<double>& probabilities) {
-  std::vector<Candidate> candidates;
-  for (const double p : probabilities) candidates.push_back({.probability = p, .score = p});
-  return candidates;
-}
 
 TEST(Wino, SettlesWideButNotEverythingAtOnce) {
   EXPECT_EQ(WinoSettles(WithProbabilities({0.1, 0.7, 0.65, 0.5}), 0.6), (Indices{1, 2}));

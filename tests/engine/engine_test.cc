@@ -200,6 +200,26 @@ TEST(KvTypeOfAnEngine, FollowsTheWeightsUnlessGiven) {
   EXPECT_THROW(ParseKvType("f8"), Error);
 }
 
+// Nothing a user sets is silently ignored.
+TEST(DecodingOfAModel, RefusesOptionsThatWouldDoNothing) {
+  const Engine engine(
+      {.model = SPA_MODELS_DIR "/minillada.gguf", .threads = 1, .kv_type = {}, .progress = {}});
+  const auto resolve = [&](std::initializer_list<std::pair<const char*, const char*>> given) {
+    DecodeChoices choices;
+    for (const auto& [name, value] : given) choices.Set(name, value);
+    choices.Resolve(engine);
+  };
+  EXPECT_THROW(resolve({{"credit-decay", "0.5"}}), Error);
+  EXPECT_THROW(resolve({{"credit-power", "2"}}), Error);
+  EXPECT_THROW(resolve({{"window", "16"}, {"window-sigma", "2"}}), Error);
+  EXPECT_THROW(resolve({{"max-post-steps", "4"}}), Error);
+  EXPECT_THROW(resolve({{"eps", "0.1"}}), Error);
+  EXPECT_NO_THROW(resolve({{"credit", "0.7"}, {"credit-decay", "0.5"}, {"credit-power", "2"}}));
+  EXPECT_NO_THROW(resolve({{"window", "16"}, {"window-scale", "2"}, {"window-sigma", "2"}}));
+  EXPECT_NO_THROW(
+      resolve({{"threshold", "0.9"}, {"edit-threshold", "0.9"}, {"max-post-steps", "4"}}));
+}
+
 // The way a model's file says it is decoded is meant as a whole.
 TEST(DecodingOfAModel, IsLeftToRightForTheSmallOnesUnlessAskedOtherwise) {
   const Engine engine(

@@ -34,7 +34,9 @@ flags=$(PKG_CONFIG_PATH=$tree/$libdir/pkgconfig pkg-config --cflags --libs spa)
 for example in "$source"/examples/*.c*; do
   standard=$([ "${example##*.}" = c ] && echo "-x c -std=c99" || echo -std=c++20)
   # shellcheck disable=SC2086
-  "$compiler" $standard "$example" -x none $flags -o "$work/pc/$(basename "${example%.*}")"
+  "$compiler" -Wall -Wextra -Werror $standard "$example" -x none $flags \
+    -o "$work/pc/$(basename "${example%.*}")"
+  [ "$(wc -l < "$example")" -le 20 ] || { echo "$example has more than 20 lines"; exit 1; }
 done
 run "$work/pc"
 

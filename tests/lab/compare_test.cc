@@ -84,6 +84,26 @@ TEST(CompareCaches, NoneAgreesWithItselfAndAllCachesGetARow) {
   EXPECT_EQ(report["sections"][4]["table"]["rows"].size(), rows.size());
 }
 
+// Token by token, caches that refresh with every block have nothing to reuse.
+TEST(DefaultRules, AddLongerBlocksForAModelThatDecodesTokenByToken) {
+  const auto rules = [](const char* model, const DecodeChoices& given,
+                        std::optional<double> threshold = {}) {
+    const Engine engine({.model = std::string(SPA_MODELS_DIR "/") + model,
+                         .threads = 1,
+                         .kv_type = {},
+                         .progress = {}});
+    return DefaultRules(given, engine, threshold);
+  };
+  using Labels = std::vector<std::string>;
+  EXPECT_EQ(rules("minillada.gguf", {}), (Labels{"plain", "block-length=16"}));
+  EXPECT_EQ(rules("minillada.gguf", {}, 0.9),
+            (Labels{"plain", "block-length=16", "block-length=16:threshold=0.9"}));
+  DecodeChoices blocks;
+  blocks.Set("block-length", "1");
+  EXPECT_EQ(rules("minillada.gguf", blocks), Labels{"plain"});
+  EXPECT_EQ(rules("minideep.gguf", {}, 0.8), (Labels{"plain", "threshold=0.8"}));
+}
+
 TEST(AccuracyUnderParallelism, GivesThePublishedNumbers) {
   // d3LLM's leaderboard: LLaDA on GSM8K-CoT, Fast-dLLM and d3LLM; on HumanEval, Fast-dLLM.
   EXPECT_NEAR(AccuracyUnderParallelism({{2.77, 74.68}, {1.0, 74.79}}, 74.98), 205.7811, 1e-3);

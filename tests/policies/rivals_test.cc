@@ -431,14 +431,7 @@ TEST(Rivals, BatchOfThreeEqualsAlone) {
         const PolicyFactory policy = model->Policy(cache.name, options);
         std::vector<std::unique_ptr<Generation>> together;
         for (const auto& prompt : prompts) together.push_back(model->Start(prompt, mode, policy));
-        for (;;) {
-          std::vector<Generation*> open;
-          for (const auto& one : together) {
-            if (!one->done()) open.push_back(one.get());
-          }
-          if (open.empty()) break;
-          StepTogether(model->transformer, open);
-        }
+        model->Finish(together);
         for (size_t i = 0; i < prompts.size(); ++i) {
           EXPECT_EQ(TestModel::Answer(*together[i]), model->Generate(prompts[i], mode, policy))
               << cache.name;

@@ -213,6 +213,24 @@ TEST(Server, TakesEveryCombinationOfSpaOptions) {
   }
 }
 
+TEST(Server, ReturnsWhatACanvasGrewBy) {
+  ServerOptions options = TestOptions();
+  options.limits.max_tokens = 32;
+  Server server(TestEngine(), options);
+  const auto ask = [&](size_t grow_to) {
+    const Json body = {{"prompt", "To be"},
+                       {"max_tokens", 8},
+                       {"block_length", 8},
+                       {"eos", "never"},
+                       {"grow_to", grow_to}};
+    return Post(server, "/v1/completions", body.dump());
+  };
+  EXPECT_GT(Json::parse(ask(32)->body)["usage"]["completion_tokens"], 8);
+  const auto refused = ask(40);  // the server's limit holds for what may be grown, too
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_NE(refused->body.find("more than the 32 tokens"), std::string::npos) << refused->body;
+}
+
 TEST(Server, StreamsTheTextItWouldAnswer) {
   Server server(TestEngine(), TestOptions());
   const std::string whole = Content(Ask(server, ChatBody("not ( True ) is")));

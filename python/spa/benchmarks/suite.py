@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from .. import sandbox
-from .._spa import Error, __version__
+from .._spa import Error, version
 from . import data, settings
 
 _CODE = ("mbpp", "humaneval")
@@ -66,7 +66,7 @@ class Run:
     def describe(self) -> dict[str, Any]:
         """All that decides the answers."""
         return {
-            "spa": __version__,
+            "spa": version,
             "benchmark": self.benchmark,
             "task": self.setting.task,
             "model": self.model or "",
@@ -249,9 +249,9 @@ def _metrics(row: dict[str, Any]) -> dict[str, dict[str, float | None]]:
         if not named or metric.endswith("_stderr") or not isinstance(value, (int, float)):
             continue
         error = row.get(f"{metric}_stderr,{named}")
-        known = isinstance(error, (int, float)) and not math.isnan(error)
+        known = float(error) if isinstance(error, (int, float)) and not math.isnan(error) else None
         name = metric if named == "none" else f"{metric} ({named})"
-        found[name] = {"value": float(value), "stderr": float(error) if known else None}
+        found[name] = {"value": float(value), "stderr": known}
     return found
 
 
