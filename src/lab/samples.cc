@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "lab/questions.h"
 
 namespace spa {
@@ -41,6 +42,7 @@ std::string SampleToJson(const Sample& s) {
 }
 
 Sample SampleFromJson(const std::string& line) {
+  CheckJsonDepth(line, "the sample");
   try {
     const Json json = Json::parse(line);
     Sample s;
@@ -119,6 +121,7 @@ SampleFile::SampleFile(std::filesystem::path path, const std::string& settings)
     }
     for (size_t i = 0; i < lines.whole.size(); ++i) {
       if (i == 0) {
+        CheckJsonDepth(lines.whole[0], path_.string());
         const Json there = Json::parse(lines.whole[0], nullptr, false);
         if (there.is_discarded() || !there.is_object() || !there.contains("settings")) {
           throw Error("{} does not hold samples of an evaluation: give another file",

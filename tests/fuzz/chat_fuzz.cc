@@ -8,6 +8,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const spa::Tokenizer tokenizer =
       spa::Tokenizer::FromFolder(SPA_TEST_DATA "/mini_tokenizer");
+  static const spa::ChatFormat format = spa::DetectChatFormat(tokenizer);
   std::vector<spa::ChatMessage> messages;
   std::string_view rest = spa::AsText(data, size);
   while (!rest.empty() && messages.size() < 8) {
@@ -21,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         {role < 250 ? roles[role % 4] : std::string(message), std::string(message.substr(1))});
   }
   spa::AcceptOrRefuse([&] {
-    const auto ids = spa::EncodeChat(tokenizer, spa::DetectChatFormat(tokenizer), messages);
+    const auto ids = spa::EncodeChat(tokenizer, format, messages);
     const auto count = [&](const char* token) {
       return static_cast<size_t>(std::ranges::count(ids, *tokenizer.Find(token)));
     };

@@ -69,14 +69,24 @@ std::string ByteVocabulary() {
   return json + "}";
 }
 
+// A file of the folder, and what it holds while another is tried.
+struct FolderFile {
+  FolderFile(const char* name, std::string small) : file(name), good(std::move(small)) {
+    file.Write(good);
+  }
+  spa::ScratchFile file;
+  const std::string good;
+};
+
 // One file of a folder whose others are small and good.
-void CheckFolder(const char* name, std::string_view bytes) {
-  spa::WriteScratch("tokenizer_config.json", R"({"tokenizer_class":"Qwen2Tokenizer"})");
-  static const std::string vocabulary = ByteVocabulary();
-  spa::WriteScratch("vocab.json", vocabulary);
-  spa::WriteScratch("merges.txt", "#version: 0.2\n");
-  spa::WriteScratch(name, bytes);
+void CheckFolder(uint8_t which, std::string_view bytes) {
+  static FolderFile config("tokenizer_config.json", R"({"tokenizer_class":"Qwen2Tokenizer"})");
+  static FolderFile vocabulary("vocab.json", ByteVocabulary());
+  static FolderFile merges("merges.txt", "#version: 0.2\n");
+  FolderFile& tried = which == 'c' ? config : which == 'v' ? vocabulary : merges;
+  tried.file.Write(bytes);
   spa::AcceptOrRefuse([] { Use(spa::Tokenizer::FromFolder(spa::ScratchFolder())); });
+  tried.file.Write(tried.good);
 }
 
 }  // namespace
@@ -89,13 +99,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       CheckJson(input);
       break;
     case 'v':
-      CheckFolder("vocab.json", input);
-      break;
     case 'm':
-      CheckFolder("merges.txt", input);
-      break;
     case 'c':
-      CheckFolder("tokenizer_config.json", input);
+      CheckFolder(data[0], input);
       break;
     default:
       CheckText(input);

@@ -204,6 +204,12 @@ TEST_F(EvalTest, RefusesOtherSettingsAndOtherFiles) {
   const fs::path damaged = Write(
       "damaged.jsonl", "{\"settings\":{}}\n{oops\n" + SampleToJson(MakeSample("a", true)) + "\n");
   EXPECT_NE(MessageOf([&] { SampleFile(damaged, "{}"); }).find("line 2"), std::string::npos);
+  // Printing such settings would overflow the stack.
+  const fs::path deep =
+      Write("deep.jsonl", "{\"settings\":{\"cache\":" + std::string(300000, '[') +
+                              std::string(300000, ']') + "}}\n");
+  EXPECT_NE(MessageOf([&] { SampleFile(deep, R"({"cache": "spa"})"); }).find("nested"),
+            std::string::npos);
 }
 
 TEST_F(EvalTest, OneRunWritesAtATime) {
