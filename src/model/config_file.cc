@@ -104,6 +104,10 @@ std::vector<TokenId> JsonConfig::Tokens(const char* key) const {
     add(*value);
     return ids;
   }
+  constexpr size_t kMost = 1000;  // models have one to three; each is compared with the others
+  if (value->size() > kMost) {
+    throw Error("{}: '{}' lists {} tokens, expected {} at most", where_, key, value->size(), kMost);
+  }
   for (const Json& item : *value) add(item);
   return ids;
 }

@@ -65,7 +65,8 @@ TEST(KnownQuestions, AnythingElseIsNot) {
 TEST(KnownQuestions, AMillionUnknownWordsAreRefusedAtOnce) {
   std::string question;
   for (uint32_t number = 0; number < 1000000; ++number) {
-    for (uint32_t rest = number, i = 0; i < 5; ++i, rest /= 16) question += 'j' + rest % 16;
+    for (uint32_t rest = number, i = 0; i < 5; ++i, rest /= 16)
+      question += static_cast<char>('j' + rest % 16);
     question += ' ';
   }
   EXPECT_THROW(Check(Taught(), question), Error);

@@ -62,6 +62,12 @@ TEST(Config, RefusesWhatItDoesNotCompute) {
   EXPECT_THROW(ConfigFromFolder(WriteConfig(R"({"model_type":"llama"})")), Error);
 }
 
+TEST(Config, RefusesAMillionEndTokens) {
+  std::string ids = "0";
+  for (int id = 1; id < 1000000; ++id) ids += "," + std::to_string(id);
+  EXPECT_THROW(ConfigFromFolder(WriteConfig(Llada(",\"eos_token_id\":[" + ids + "]"))), Error);
+}
+
 // Printing or copying such a value would overflow the stack.
 TEST(Config, RefusesWhatNestsTooDeep) {
   const std::string deep = std::string(300000, '[') + std::string(300000, ']');
