@@ -55,9 +55,9 @@ void CheckJson(std::string_view json) {
   });
 }
 
-// The 256 bytes in the byte-level alphabet: the least vocabulary that is one.
+// The 256 bytes in the byte-level alphabet: the least vocabulary that is one. Without braces.
 std::string ByteVocabulary() {
-  std::string json = "{";
+  std::string json;
   char32_t other = 256;
   for (char32_t byte = 0; byte < 256; ++byte) {
     const bool printable = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
@@ -66,7 +66,19 @@ std::string ByteVocabulary() {
     spa::AppendUtf8(printable ? byte : other++, &json);
     json += "\":" + std::to_string(static_cast<uint32_t>(byte));
   }
-  return json + "}";
+  return json;
+}
+
+// A tokenizer.json whose vocabulary begins with the bytes: short inputs get past them.
+void CheckJsonWithBytes(std::string_view json) {
+  static const std::string bytes = ByteVocabulary();
+  constexpr std::string_view kBegin = R"("vocab":{)";
+  const size_t begin = json.find(kBegin);
+  if (begin == std::string_view::npos) return;
+  const size_t end = begin + kBegin.size();
+  const bool more = end < json.size() && json[end] != '}';
+  CheckJson(std::string(json.substr(0, end)) + bytes + (more ? "," : "") +
+            std::string(json.substr(end)));
 }
 
 // A file of the folder, and what it holds while another is tried.
@@ -81,7 +93,7 @@ struct FolderFile {
 // One file of a folder whose others are small and good.
 void CheckFolder(uint8_t which, std::string_view bytes) {
   static FolderFile config("tokenizer_config.json", R"({"tokenizer_class":"Qwen2Tokenizer"})");
-  static FolderFile vocabulary("vocab.json", ByteVocabulary());
+  static FolderFile vocabulary("vocab.json", "{" + ByteVocabulary() + "}");
   static FolderFile merges("merges.txt", "#version: 0.2\n");
   FolderFile& tried = which == 'c' ? config : which == 'v' ? vocabulary : merges;
   tried.file.Write(bytes);
@@ -97,6 +109,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   switch (data[0]) {
     case 'j':
       CheckJson(input);
+      break;
+    case 'b':
+      CheckJsonWithBytes(input);
       break;
     case 'v':
     case 'm':
