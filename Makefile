@@ -6,6 +6,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2> /dev/null || echo 2)
 CLANG_FORMAT ?= clang-format-14
 RUN_CLANG_TIDY ?= run-clang-tidy-14
+FUZZ ?= fuzz
 FUZZ_SECONDS ?= 60
 DEPS ?= build test
 VENV ?= .venv
@@ -78,11 +79,12 @@ lint: check-format
 format:
 	@git ls-files '*.cc' '*.h' '*.c' '*.hpp' | xargs $(CLANG_FORMAT) -i
 
-# Each fuzzer for FUZZ_SECONDS, as many at a time as there are cores.
+# Each fuzzer for FUZZ_SECONDS, as many at a time as there are cores. FUZZ=fuzz-volume is a faster build
+# that notices less (docs/decisions.md).
 fuzz:
-	@cmake --preset fuzz > /dev/null
-	@cmake --build --preset fuzz --target fuzzers
-	@scripts/run_fuzzers.sh build/fuzz $(FUZZ_SECONDS) $(JOBS)
+	@cmake --preset $(FUZZ) > /dev/null
+	@cmake --build --preset $(FUZZ) --target fuzzers
+	@scripts/run_fuzzers.sh build/$(FUZZ) $(FUZZ_SECONDS) $(JOBS)
 
 # The whole test suite under the address, undefined-behaviour and thread sanitizers.
 sanitize:

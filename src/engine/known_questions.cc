@@ -11,11 +11,14 @@ namespace {
 
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Words the model never saw in training. Its vocabulary was made from the training text, so unknown
-// words are split into pieces. Names (with a capital letter) may be any.
+constexpr size_t kShown = 4;  // unknown words in a message
+
+// Words the model never saw in training, one more than are shown at most: a request may hold a
+// million. The vocabulary was made from the training text, so unknown words are split into pieces.
+// Names (with a capital letter) may be any.
 std::vector<std::string> UnknownWords(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<std::string> unknown;
-  for (size_t begin = 0; begin < text.size();) {
+  for (size_t begin = 0; begin < text.size() && unknown.size() <= kShown;) {
     if (!IsLetter(text[begin])) {
       ++begin;
       continue;
@@ -65,7 +68,6 @@ void CheckKnown(const Engine& engine, std::span<const ChatMessage> messages) {
   if (has_form && unknown.empty()) return;
   std::string why;
   if (!unknown.empty()) {
-    constexpr size_t kShown = 4;
     const size_t shown = std::min(kShown, unknown.size());
     why = fmt::format(
         " (it has never seen: {}{})",

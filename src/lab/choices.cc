@@ -164,7 +164,11 @@ std::vector<Likelihood> ScoresFrom(const std::string& text, size_t count) {
   const Json json = Json::parse(text, nullptr, false);
   std::vector<Likelihood> scores(count);
   for (const char* name : {"log_probability", "standard_error"}) {
-    if (!json.is_object() || !json.contains(name) || json[name].size() != count) {
+    const bool whole =
+        json.is_object() && json.contains(name) && json[name].is_array() &&
+        json[name].size() == count &&
+        std::ranges::all_of(json[name], [](const Json& score) { return score.is_number(); });
+    if (!whole) {
       throw Error("the records hold a question without the scores of its {} choices", count);
     }
   }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 
 namespace spa {
 namespace {
@@ -61,6 +62,7 @@ Question LineQuestion(const Json& line, const TaskOptions& task, const std::stri
 }
 
 std::vector<Question> ParseBbh(const std::string& bytes, const std::string& where) {
+  CheckJsonDepth(bytes, where);
   const auto json = Json::parse(bytes, nullptr, false);
   if (json.is_discarded() || !json.is_object() || !json.contains("examples") ||
       !json["examples"].is_array()) {
@@ -103,8 +105,9 @@ void ForEachJsonLine(
     begin = end + 1;
     ++number;
     if (text.empty()) continue;
-    const auto line = Json::parse(text, nullptr, false);
     const std::string place = fmt::format("{}, line {}", where, number);
+    CheckJsonDepth(text, place);
+    const auto line = Json::parse(text, nullptr, false);
     if (line.is_discarded()) throw Error("{} is not JSON", place);
     on_line(line, place);
   }

@@ -6,16 +6,25 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "lab/questions.h"
 
 namespace spa {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// The library would convert any number, -1 and 1e300 too.
+uint64_t Count(const Json& value) {
+  if (!value.is_number_unsigned()) throw Error("not a sample");
+  return value.get<uint64_t>();
+}
 
 }  // namespace
 
@@ -41,26 +50,32 @@ std::string SampleToJson(const Sample& s) {
 }
 
 Sample SampleFromJson(const std::string& line) {
+  CheckJsonDepth(line, "the sample");
   try {
     const Json json = Json::parse(line);
     Sample s;
     json.at("id").get_to(s.id);
-    json.at("prompt_tokens").get_to(s.stats.prompt_tokens);
-    json.at("generated_tokens").get_to(s.stats.generated_tokens);
+    s.stats.prompt_tokens = Count(json.at("prompt_tokens"));
+    s.stats.generated_tokens = Count(json.at("generated_tokens"));
     json.at("text").get_to(s.text);
     json.at("answer").get_to(s.answer);
     json.at("expected").get_to(s.expected);
     json.at("correct").get_to(s.correct);
-    json.at("steps").get_to(s.stats.steps);
+    s.stats.steps = Count(json.at("steps"));
     json.at("seconds").get_to(s.stats.seconds);
     json.at("ttft_seconds").get_to(s.stats.first_step_seconds);
     json.at("engine_seconds").get_to(s.stats.engine_seconds);
-    json.at("rows_computed").get_to(s.stats.rows_computed);
-    json.at("rows_total").get_to(s.stats.rows_total);
-    json.at("settled_tokens").get_to(s.stats.settled_tokens);
+    s.stats.rows_computed = Count(json.at("rows_computed"));
+    s.stats.rows_total = Count(json.at("rows_total"));
+    s.stats.settled_tokens = Count(json.at("settled_tokens"));
     json.at("later_rows").get_to(s.stats.later_rows);
-    json.at("cache_bytes").get_to(s.stats.cache_bytes);
-    json.at("ids").get_to(s.ids);
+    s.stats.cache_bytes = Count(json.at("cache_bytes"));
+    if (!json.at("ids").is_array()) throw Error("not a sample");
+    for (const Json& id : json["ids"]) {
+      const double value = id.is_number_integer() ? id.get<double>() : NAN;
+      if (!(value >= INT32_MIN && value <= INT32_MAX)) throw Error("not a sample");
+      s.ids.push_back(id.get<TokenId>());
+    }
     return s;
   } catch (const Json::exception&) {
     throw Error("not a sample");
@@ -119,6 +134,7 @@ SampleFile::SampleFile(std::filesystem::path path, const std::string& settings)
     }
     for (size_t i = 0; i < lines.whole.size(); ++i) {
       if (i == 0) {
+        CheckJsonDepth(lines.whole[0], path_.string());
         const Json there = Json::parse(lines.whole[0], nullptr, false);
         if (there.is_discarded() || !there.is_object() || !there.contains("settings")) {
           throw Error("{} does not hold samples of an evaluation: give another file",

@@ -1,9 +1,11 @@
 #include "model/added_tokens.h"
 
-#include <fstream>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
+#include "base/mapped_file.h"
 
 namespace spa {
 
@@ -12,13 +14,15 @@ using Json = nlohmann::json;
 namespace {
 
 Json ReadObject(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return Json::object();
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return Json::object();
+  const MappedFile file(path);
+  CheckJsonDepth(file.text(), path.string());
   // A tokenizer.json holds several hundred thousand small strings that are not needed here.
   const auto wanted = [](int depth, Json::parse_event_t event, Json& value) {
     return !(depth == 1 && event == Json::parse_event_t::key && value == "model");
   };
-  Json document = Json::parse(in, wanted, /*allow_exceptions=*/false);
+  Json document = Json::parse(file.text(), wanted, /*allow_exceptions=*/false);
   if (!document.is_object()) throw Error("{} is not a JSON object", path.string());
   return document;
 }

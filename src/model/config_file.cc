@@ -1,10 +1,11 @@
 #include "model/config_file.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
+#include "base/mapped_file.h"
 #include "model/tensor_names.h"
 
 namespace spa {
@@ -12,9 +13,10 @@ namespace spa {
 using Json = nlohmann::json;
 
 JsonConfig::JsonConfig(const std::filesystem::path& path) : where_(path.string()) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error("cannot open {}", where_);
-  auto document = std::make_shared<Json>(Json::parse(in, nullptr, /*allow_exceptions=*/false));
+  const MappedFile file(path);
+  CheckJsonDepth(file.text(), where_);
+  auto document =
+      std::make_shared<Json>(Json::parse(file.text(), nullptr, /*allow_exceptions=*/false));
   if (!document->is_object()) throw Error("{} is not a JSON object", where_);
   document_ = std::move(document);
 }
@@ -101,6 +103,10 @@ std::vector<TokenId> JsonConfig::Tokens(const char* key) const {
   if (!value->is_array()) {
     add(*value);
     return ids;
+  }
+  constexpr size_t kMost = 1000;  // models have one to three; each is compared with the others
+  if (value->size() > kMost) {
+    throw Error("{}: '{}' lists {} tokens, expected {} at most", where_, key, value->size(), kMost);
   }
   for (const Json& item : *value) add(item);
   return ids;

@@ -1,10 +1,11 @@
 #include "policies/spa_profile.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/json_depth.h"
+#include "base/mapped_file.h"
 #include "policies/spa_proxy.h"
 
 namespace spa {
@@ -16,12 +17,12 @@ std::filesystem::path ProfilePath(const ModelFile& file) {
 }
 
 Budget ReadProfile(const std::filesystem::path& path, const ModelFile& file) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error("cannot open the profile {}", path.string());
+  const MappedFile stored(path);
+  CheckJsonDepth(stored.text(), path.string());
   Budget budget;
   std::string fingerprint, model;
   try {
-    const nlohmann::json json = nlohmann::json::parse(in);
+    const nlohmann::json json = nlohmann::json::parse(stored.text());
     json.at("fingerprint").get_to(fingerprint);
     model = json.value("model", "another model");
     const nlohmann::json& fitted = json.at("budget");

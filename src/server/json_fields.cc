@@ -5,33 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/json_depth.h"
 #include "server/api_error.h"
 
 namespace spa {
 namespace {
 
 constexpr size_t kMaxDepth = 32;
-
-// The nesting depth of lists and objects. Values are copied and destroyed recursively, so it must
-// be bounded before a body is parsed.
-size_t Depth(std::string_view json) {
-  size_t depth = 0, deepest = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      deepest = std::max(deepest, ++depth);
-    } else if ((c == ']' || c == '}') && depth > 0) {
-      --depth;
-    }
-  }
-  return deepest;
-}
 
 }  // namespace
 
@@ -40,7 +20,7 @@ std::string Dump(const nlohmann::ordered_json& json) {
 }
 
 nlohmann::json ParseObject(std::string_view body) {
-  if (Depth(body) > kMaxDepth) {
+  if (JsonDepth(body) > kMaxDepth) {
     Refuse("", fmt::format("the body is nested more than {} levels deep", kMaxDepth));
   }
   nlohmann::json json;

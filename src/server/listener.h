@@ -29,6 +29,8 @@ class Listener : public httplib::Server {
   int Bind(const std::string& host, int port);
   // Refuses new connections, and further requests on open ones.
   void Close();
+  // Serves a connection that was made elsewhere, on this thread and to its end. Takes the socket.
+  void Serve(int socket) { process_and_close_socket(socket); }
 
   // Called on the connection's thread before a request is read.
   std::function<void()> on_request;

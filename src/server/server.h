@@ -30,6 +30,9 @@ class Server {
 
   int port() const { return port_; }
 
+  // Serves a connection that was made elsewhere, on this thread and to its end. Takes the socket.
+  void Serve(int socket) { listener_.Serve(socket); }
+
   // Lets running requests finish for at most `grace`, fails the others, and closes.
   void Shutdown(std::chrono::milliseconds grace);
 

@@ -15,10 +15,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string_view View(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 bool IsFile(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(path, ignored);
@@ -28,7 +24,7 @@ bool IsFile(const std::filesystem::path& path) {
 Json LoadObject(const std::filesystem::path& path) {
   if (!IsFile(path)) return Json::object();
   const MappedFile file(path);
-  Json document = LoadTokenizerJson(View(file), path.string(), JsonLayout::kPlain, nullptr);
+  Json document = LoadTokenizerJson(file.text(), path.string(), JsonLayout::kPlain, nullptr);
   if (!document.is_object()) throw Error("{} is not a JSON object", path.string());
   return document;
 }
@@ -225,7 +221,7 @@ TokenizerParts PartsFromFolder(const std::filesystem::path& folder) {
   const std::filesystem::path merges_path = folder / "merges.txt";
   if (IsFile(json_path)) {
     const MappedFile file(json_path);
-    ReadTokenizerJson(View(file), json_path.string(), &parts);
+    ReadTokenizerJson(file.text(), json_path.string(), &parts);
   } else if (IsFile(vocab_path) && IsFile(merges_path)) {
     // These files do not say how text is split; the class that reads them does.
     const std::string type = StringOr(Member(config, "tokenizer_class"), "none");
@@ -235,12 +231,12 @@ TokenizerParts PartsFromFolder(const std::filesystem::path& folder) {
     }
     parts.nfc = true;
     const MappedFile vocab(vocab_path);
-    if (!LoadTokenizerJson(View(vocab), vocab_path.string(), JsonLayout::kVocabJson, &parts)
+    if (!LoadTokenizerJson(vocab.text(), vocab_path.string(), JsonLayout::kVocabJson, &parts)
              .is_null()) {
       throw Error("{} is not a JSON object", vocab_path.string());
     }
     parts.mapped = std::make_unique<MappedFile>(merges_path);
-    ReadMergesText(View(*parts.mapped), merges_path.string(), &parts);
+    ReadMergesText(parts.mapped->text(), merges_path.string(), &parts);
   } else {
     throw Error("{} has no tokenizer: neither tokenizer.json nor vocab.json with merges.txt",
                 folder.string());
@@ -281,7 +277,7 @@ TokenizerParts PartsFromFolder(const std::filesystem::path& folder) {
   if (chat != nullptr && chat->is_string()) {
     parts.chat_template = chat->get<std::string>();
   } else if (IsFile(jinja_path)) {
-    parts.chat_template = View(MappedFile(jinja_path));
+    parts.chat_template = MappedFile(jinja_path).text();
   }
   MakeMaskControl(&parts);
   return parts;

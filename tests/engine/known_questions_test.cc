@@ -61,6 +61,17 @@ TEST(KnownQuestions, AnythingElseIsNot) {
   }
 }
 
+// Hours, if every unknown word were compared with all before it.
+TEST(KnownQuestions, AMillionUnknownWordsAreRefusedAtOnce) {
+  std::string question;
+  for (uint32_t number = 0; number < 1000000; ++number) {
+    for (uint32_t rest = number, i = 0; i < 5; ++i, rest /= 16)
+      question += static_cast<char>('j' + rest % 16);
+    question += ' ';
+  }
+  EXPECT_THROW(Check(Taught(), question), Error);
+}
+
 TEST(KnownQuestions, OnlyTheLastQuestionCounts) {
   const std::vector<ChatMessage> messages = {
       {"system", "hello"}, {"user", "hello"}, {"assistant", "hi"}, {"user", "not True is"}};

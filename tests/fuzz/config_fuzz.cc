@@ -3,7 +3,8 @@
 #include "tests/fuzz/fuzz_util.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  spa::WriteScratch("config.json", spa::AsText(data, size));
+  static spa::ScratchFile file("config.json");
+  file.Write(spa::AsText(data, size));
   spa::AcceptOrRefuse([] {
     const spa::ModelConfig config = spa::ConfigFromFolder(spa::ScratchFolder());
     spa::ValidateConfig(config, "fuzz");

@@ -4,9 +4,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const spa::ModelFile model = spa::ModelFile::Open(SPA_TEST_DATA "/tiny-llada-Q8_0.gguf");
-  const auto path = spa::WriteScratch("profile.json", spa::AsText(data, size));
+  static spa::ScratchFile file("profile.json");
+  file.Write(spa::AsText(data, size));
   spa::AcceptOrRefuse([&] {
-    const spa::Budget budget = spa::ReadProfile(path, model);
+    const spa::Budget budget = spa::ReadProfile(file.path(), model);
     for (const double ratio : {budget.peak_ratio, budget.first_ratio, budget.last_ratio}) {
       spa::Require(ratio > 0.0 && ratio <= 1.0);
     }

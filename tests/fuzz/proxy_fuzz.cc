@@ -5,9 +5,10 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const spa::ModelFile model = spa::ModelFile::Open(SPA_TEST_DATA "/tiny-llada-Q8_0.gguf");
   constexpr size_t kRank = 2;
-  const auto path = spa::WriteScratch("proxies.gguf", spa::AsText(data, size));
+  static spa::ScratchFile file("proxies.gguf");
+  file.Write(spa::AsText(data, size));
   spa::AcceptOrRefuse([&] {
-    const spa::Proxies proxies = spa::ReadProxies(path, model, kRank);
+    const spa::Proxies proxies = spa::ReadProxies(file.path(), model, kRank);
     spa::Require(proxies.layers.size() == model.config().num_layers);
     for (const spa::LayerProxy& layer : proxies.layers) {
       spa::Require(layer.projection.rows() == kRank);

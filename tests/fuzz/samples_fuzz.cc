@@ -4,21 +4,13 @@
 #include "lab/samples.h"
 #include "tests/fuzz/fuzz_util.h"
 
-namespace {
-
-std::string Read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-}  // namespace
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string bytes(spa::AsText(data, size));
-  const auto path = spa::WriteScratch("samples.jsonl", bytes);
+  static spa::ScratchFile samples("samples.jsonl"), questions("questions.json");
+  const std::string_view bytes = spa::AsText(data, size);
+  samples.Write(bytes);
   bool accepted = false;
   spa::AcceptOrRefuse([&] {
-    const spa::SampleFile file(path, R"({"steps":64})");
+    const spa::SampleFile file(samples.path(), R"({"steps":64})");
     accepted = true;
     for (const spa::Sample& sample : file.finished()) {
       const std::string line = spa::SampleToJson(sample);
@@ -26,15 +18,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       spa::Require(spa::SampleToJson(spa::SampleFromJson(line)) == line);
     }
   });
-  if (!accepted) spa::Require(Read(path) == bytes);
+  if (!accepted) spa::Require(samples.Read() == bytes);
 
-  const auto questions = spa::WriteScratch("questions.json", bytes);
+  questions.Write(bytes);
   for (const spa::TaskKind kind :
        {spa::TaskKind::kBbh, spa::TaskKind::kGsm8k, spa::TaskKind::kJsonl}) {
     spa::AcceptOrRefuse([&] {
       spa::TaskOptions options;
       options.kind = kind;
-      spa::Require(!spa::ReadQuestions(questions, options).questions.empty());
+      spa::Require(!spa::ReadQuestions(questions.path(), options).questions.empty());
     });
   }
   return 0;

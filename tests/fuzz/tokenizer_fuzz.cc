@@ -55,9 +55,9 @@ void CheckJson(std::string_view json) {
   });
 }
 
-// The 256 bytes in the byte-level alphabet: the least vocabulary that is one.
+// The 256 bytes in the byte-level alphabet: the least vocabulary that is one. Without braces.
 std::string ByteVocabulary() {
-  std::string json = "{";
+  std::string json;
   char32_t other = 256;
   for (char32_t byte = 0; byte < 256; ++byte) {
     const bool printable = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
@@ -66,17 +66,39 @@ std::string ByteVocabulary() {
     spa::AppendUtf8(printable ? byte : other++, &json);
     json += "\":" + std::to_string(static_cast<uint32_t>(byte));
   }
-  return json + "}";
+  return json;
 }
 
+// A tokenizer.json whose vocabulary begins with the bytes: short inputs get past them.
+void CheckJsonWithBytes(std::string_view json) {
+  static const std::string bytes = ByteVocabulary();
+  constexpr std::string_view kBegin = R"("vocab":{)";
+  const size_t begin = json.find(kBegin);
+  if (begin == std::string_view::npos) return;
+  const size_t end = begin + kBegin.size();
+  const bool more = end < json.size() && json[end] != '}';
+  CheckJson(std::string(json.substr(0, end)) + bytes + (more ? "," : "") +
+            std::string(json.substr(end)));
+}
+
+// A file of the folder, and what it holds while another is tried.
+struct FolderFile {
+  FolderFile(const char* name, std::string small) : file(name), good(std::move(small)) {
+    file.Write(good);
+  }
+  spa::ScratchFile file;
+  const std::string good;
+};
+
 // One file of a folder whose others are small and good.
-void CheckFolder(const char* name, std::string_view bytes) {
-  spa::WriteScratch("tokenizer_config.json", R"({"tokenizer_class":"Qwen2Tokenizer"})");
-  static const std::string vocabulary = ByteVocabulary();
-  spa::WriteScratch("vocab.json", vocabulary);
-  spa::WriteScratch("merges.txt", "#version: 0.2\n");
-  spa::WriteScratch(name, bytes);
+void CheckFolder(uint8_t which, std::string_view bytes) {
+  static FolderFile config("tokenizer_config.json", R"({"tokenizer_class":"Qwen2Tokenizer"})");
+  static FolderFile vocabulary("vocab.json", "{" + ByteVocabulary() + "}");
+  static FolderFile merges("merges.txt", "#version: 0.2\n");
+  FolderFile& tried = which == 'c' ? config : which == 'v' ? vocabulary : merges;
+  tried.file.Write(bytes);
   spa::AcceptOrRefuse([] { Use(spa::Tokenizer::FromFolder(spa::ScratchFolder())); });
+  tried.file.Write(tried.good);
 }
 
 }  // namespace
@@ -88,14 +110,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 'j':
       CheckJson(input);
       break;
+    case 'b':
+      CheckJsonWithBytes(input);
+      break;
     case 'v':
-      CheckFolder("vocab.json", input);
-      break;
     case 'm':
-      CheckFolder("merges.txt", input);
-      break;
     case 'c':
-      CheckFolder("tokenizer_config.json", input);
+      CheckFolder(data[0], input);
       break;
     default:
       CheckText(input);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 
@@ -158,6 +159,17 @@ TEST_F(EvalTest, SampleSurvivesItsRecord) {
   EXPECT_EQ(read.stats.engine_seconds, sample.stats.engine_seconds);
 }
 
+TEST_F(EvalTest, NumbersThatNoRunWritesAreNoSample) {
+  const std::string good = SampleToJson(MakeSample("navigate/3", true));
+  for (const char* key : {"steps", "rows_total", "ids"}) {
+    for (const char* value : {"-1", "1e300", "1.5", "[1e300]", "[4294967296]"}) {
+      auto json = nlohmann::ordered_json::parse(good);
+      json[key] = nlohmann::ordered_json::parse(value);
+      EXPECT_THROW(SampleFromJson(json.dump()), Error) << key << " " << value;
+    }
+  }
+}
+
 TEST_F(EvalTest, RecordsAreReadBackAndATornLineIsDropped) {
   const fs::path path = folder_ / "samples.jsonl";
   const std::string settings = R"({"steps": 64})";
@@ -204,6 +216,11 @@ TEST_F(EvalTest, RefusesOtherSettingsAndOtherFiles) {
   const fs::path damaged = Write(
       "damaged.jsonl", "{\"settings\":{}}\n{oops\n" + SampleToJson(MakeSample("a", true)) + "\n");
   EXPECT_NE(MessageOf([&] { SampleFile(damaged, "{}"); }).find("line 2"), std::string::npos);
+  // Printing such settings would overflow the stack.
+  const fs::path deep = Write("deep.jsonl", "{\"settings\":{\"cache\":" + std::string(300000, '[') +
+                                                std::string(300000, ']') + "}}\n");
+  EXPECT_NE(MessageOf([&] { SampleFile(deep, R"({"cache": "spa"})"); }).find("nested"),
+            std::string::npos);
 }
 
 TEST_F(EvalTest, OneRunWritesAtATime) {

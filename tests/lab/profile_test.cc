@@ -112,6 +112,8 @@ TEST_F(ProfileTest, IsMeasuredStoredAndPickedUp) {
   EXPECT_NE(Ratios(engine, "spa:preset=reference"), fitted);
   EXPECT_EQ(Ratios(engine, "spa:rho=0.5"),
             std::vector<double>(engine.config().num_layers, 0.5));  // explicit numbers win
+  WriteText(path, std::string(300000, '['));
+  EXPECT_EQ(Ratios(engine, "spa"), published);
   WriteText(path, "{ damaged");
   EXPECT_EQ(Ratios(engine, "spa"), published);
   EXPECT_THROW(Ratios(engine, "spa:profile=" + path.string()), Error);

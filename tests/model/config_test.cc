@@ -62,6 +62,26 @@ TEST(Config, RefusesWhatItDoesNotCompute) {
   EXPECT_THROW(ConfigFromFolder(WriteConfig(R"({"model_type":"llama"})")), Error);
 }
 
+TEST(Config, RefusesAMillionEndTokens) {
+  std::string ids = "0";
+  for (int id = 1; id < 1000000; ++id) ids += "," + std::to_string(id);
+  EXPECT_THROW(ConfigFromFolder(WriteConfig(Llada(",\"eos_token_id\":[" + ids + "]"))), Error);
+}
+
+// Printing or copying such a value would overflow the stack.
+TEST(Config, RefusesWhatNestsTooDeep) {
+  const std::string deep = std::string(300000, '[') + std::string(300000, ']');
+  for (const char* key : {"n_layers", "block_type", "eos_token_id", "text_config"}) {
+    EXPECT_THROW(ConfigFromFolder(WriteConfig(Llada(std::string(",\"") + key + "\":" + deep))),
+                 Error)
+        << key;
+  }
+  const auto folder = WriteConfig(Llada());
+  std::ofstream(folder / "tokenizer_config.json") << R"({"mask_token":{"content":)" << deep << "}}";
+  EXPECT_THROW(ConfigFromFolder(folder), Error);
+  std::filesystem::remove(folder / "tokenizer_config.json");
+}
+
 TEST(Config, ThePublishedFoldersHaveTheirPublishedShapes) {
   const std::filesystem::path models = SPA_TEST_DATA;
   const ModelConfig llada = ConfigFromFolder(models / "LLaDA-8B-Instruct");

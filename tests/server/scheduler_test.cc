@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "tests/server/test_engine.h"
@@ -42,11 +43,13 @@ struct Outcome {
   std::vector<Event> ends;
 };
 
-// Reads the mailbox until each of `count` choices has ended; empty if that takes too long.
+constexpr int kRounds = 3000;  // of 200 ms: a hang, not a slow machine
+
+// Reads the mailbox until each of `count` choices has ended. Throws if that takes too long.
 std::map<size_t, Outcome> Collect(Mailbox& mailbox, size_t count) {
   std::map<size_t, Outcome> outcomes;
   size_t ended = 0;
-  for (int round = 0; round < 600 && ended < count; ++round) {
+  for (int round = 0; round < kRounds && ended < count; ++round) {
     for (Event& event : mailbox.Take(milliseconds(200))) {
       Outcome& outcome = outcomes[event.choice];
       EXPECT_TRUE(outcome.ends.empty()) << "something after the end";
@@ -71,13 +74,13 @@ std::map<size_t, Outcome> Collect(Mailbox& mailbox, size_t count) {
       }
     }
   }
-  EXPECT_EQ(ended, count) << "the scheduler is stuck";
+  if (ended < count) throw std::runtime_error("the scheduler is stuck");
   return outcomes;
 }
 
 // Waits until a task has been started.
 void WaitForStart(Mailbox& mailbox) {
-  for (int round = 0; round < 600; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     for (const Event& event : mailbox.Take(milliseconds(200))) {
       if (event.kind == Event::Kind::kStarted) return;
     }
