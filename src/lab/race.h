@@ -15,7 +15,7 @@ struct RaceCourse {
   size_t prompt = 1024;
   size_t answer = 256;
   size_t block = 32;
-  std::optional<size_t> window;  // masks after the block that take part; nothing: all
+  std::optional<size_t> window = {};  // masks after the block that take part; nothing: all
   // False: the first step, the first two blocks and the last are run, and the rest is computed:
   // answer = first step + rest of the first block + (blocks - 1) x mean of the second and the last.
   // Blocks in between cost about that much, since each adds its rows to those that compete.
