@@ -59,9 +59,7 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   confidence_.resize(step.num_rows(), 0.0f);
   const auto due = [&](size_t every) { return every > 0 && step_ % every == 0; };
   const bool full = step_ <= options_.warmup || due(options_.refresh_prompt);
-  refresh_ = full || due(options_.refresh_gen) ||
-             (options_.refresh_drift > 0.0 && drift_left_behind_ > options_.refresh_drift);
-  if (refresh_) drift_left_behind_ = 0.0;
+  refresh_ = full || due(options_.refresh_gen);
   begins_ = options_.scope == Scope::kReach && step.step_in_block == 0;
   const bool is_short = step.block_end - step.block_begin < kShortBlock;
   const size_t interval = is_short ? 0 : options_.outside * intervals_;
@@ -145,7 +143,7 @@ bool SpaPolicy::ByAttention(size_t layer) const {
 bool SpaPolicy::Screens() const {
   // Otherwise the drift of every row counts.
   return options_.identifier == Identifier::kAttnOutput && options_.min_drift > 0.0f &&
-         options_.refresh_drift == 0.0 && !options_.overwrite_proxy && options_.screen;
+         !options_.overwrite_proxy && options_.screen;
 }
 
 RowSet SpaPolicy::Update(size_t layer, const StepInput& step, MatView<const float> now,
@@ -195,12 +193,6 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
     std::ranges::nth_element(places, places.begin() + static_cast<ptrdiff_t>(count),
                              [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
     places.resize(count);
-  }
-  if (options_.refresh_drift > 0.0) {
-    double left = 0.0;
-    for (const float s : similarity) left += 1.0 - s;
-    for (const uint32_t place : places) left -= 1.0 - similarity[place];
-    drift_left_behind_ += left / static_cast<double>(scope_.size() * options_.ratios.size());
   }
   return compared_.At(places).Union(step.never_computed);
 }

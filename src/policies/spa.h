@@ -76,14 +76,13 @@ class SpaPolicy : public CachePolicy {
   RowSet scope_;
   RowSet compared_;  // rows in scope whose identifiers are looked at in this layer
   RowSet moved_;     // rows in scope whose input to this layer changed in this step, at least
-  std::vector<float> confidence_;   // per position, of the last step; 0 where it was not read
-  bool refresh_ = false;            // this step recomputes the whole scope
-  bool begins_ = false;             // kReach: a block begins with this step
-  size_t last_outside_ = 0;         // step in which rows outside of the block last competed
-  size_t intervals_ = 1;            // of SpaOptions::outside until they compete again
-  size_t outside_compared_ = 0;     // such rows in all layers of this step
-  size_t outside_moved_ = 0;        // of these
-  double drift_left_behind_ = 0.0;  // mean drift of rows not recomputed, summed since the refresh
+  std::vector<float> confidence_;  // per position, of the last step; 0 where it was not read
+  bool refresh_ = false;           // this step recomputes the whole scope
+  bool begins_ = false;            // kReach: a block begins with this step
+  size_t last_outside_ = 0;        // step in which rows outside of the block last competed
+  size_t intervals_ = 1;           // of SpaOptions::outside until they compete again
+  size_t outside_compared_ = 0;    // such rows in all layers of this step
+  size_t outside_moved_ = 0;       // of these
   size_t step_ = 0;
   AttentionScreen screen_;
   Activations input_;

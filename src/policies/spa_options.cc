@@ -156,7 +156,6 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   o.refresh_prompt =
       reader.Count("refresh-prompt", preset.refresh_prompt ? published.spa_prompt_interval : 0);
   o.refresh_gen = reader.Count("refresh-gen", preset.refresh_gen ? published.spa_gen_interval : 0);
-  o.refresh_drift = reader.Number("refresh-drift", 0.0);
   o.ratios = ReadRatios(reader, context, preset, o.first_layer);
   return o;
 }
@@ -231,8 +230,6 @@ std::vector<OptionInfo> SpaOptionTable() {
                         "Recompute everything every so many steps; 0: never"),
       OptionInfo::Count("refresh-gen", 0, 1 << 20, "by preset",
                         "Recompute the scope every so many steps; 0: never"),
-      OptionInfo::Number("refresh-drift", 0, 1e9, "0",
-                         "Recompute the scope when this much drift was left behind; 0: never"),
   };
 }
 

@@ -53,7 +53,6 @@ struct SpaOptions {
   size_t warmup = 0;             // steps after the first that recompute everything
   size_t refresh_prompt = 0;     // recompute everything every this many steps; 0: never again
   size_t refresh_gen = 0;        // recompute the scope every this many steps; 0: never
-  double refresh_drift = 0.0;    // recompute the scope once this much drift has added up; 0: never
   size_t outside = 0;      // kReach: rows outside of the block compete every so many steps and
                            // when it begins; 0, or if it is short: those before it always
   bool prompt = false;     // rows of the prompt compete whenever all rows outside of the block do
