@@ -4,7 +4,7 @@
 # Usage: scripts/check_neon.sh [BUILD_DIR]
 #
 # Needs Debian's g++-aarch64-linux-gnu, qemu-user, libhwy-dev, libgtest-dev and libfmt-dev; installs
-# the first two if it may. Highway's library for Arm is fetched from the Debian archive.
+# the first two if it may. Highway's library for Arm is fetched with apt.
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build/neon}
@@ -18,15 +18,16 @@ fi
 # Only the headers that do not depend on the processor may be taken from /usr/include.
 for name in hwy gtest fmt nlohmann; do ln -sfn /usr/include/$name "$build/include/$name"; done
 
-version=$(dpkg-query -W -f '${Version}' libhwy-dev)
+# The library for Arm, from where this system gets its packages, without changing its settings.
 if [ ! -e "$build/hwy/usr/lib/aarch64-linux-gnu/libhwy.so.1" ]; then
-  for archive in debian debian-security; do
-    url=http://deb.debian.org/$archive/pool/main/h/highway/libhwy1_${version}_arm64.deb
-    [ $archive = debian-security ] &&
-      url=http://deb.debian.org/$archive/pool/updates/main/h/highway/libhwy1_${version}_arm64.deb
-    curl -fsSL -o "$build/libhwy1.deb" "$url" && break
-  done
-  dpkg -x "$build/libhwy1.deb" "$build/hwy"
+  mkdir -p "$build/apt/lists/partial"
+  arm_apt() {
+    (cd "$build" && apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root \
+      -o Dir::State::Lists="$build/apt/lists" -o Dir::State::status=/dev/null -o Dir::Cache="$build/apt" "$@")
+  }
+  arm_apt update
+  arm_apt download libhwy1
+  dpkg -x "$build"/libhwy1_*_arm64.deb "$build/hwy"
 fi
 hwy=$build/hwy/usr/lib/aarch64-linux-gnu
 
