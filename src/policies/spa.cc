@@ -63,7 +63,8 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   begins_ = options_.scope == Scope::kReach && step.step_in_block == 0;
   const bool is_short = step.block_end - step.block_begin < kShortBlock;
   const size_t interval = is_short ? 0 : options_.outside * intervals_;
-  const bool outside = interval > 0 && (begins_ || step_ - last_outside_ >= interval);
+  waited_ += std::max<size_t>(1, step.changed.size());
+  const bool outside = interval > 0 && (begins_ || waited_ >= interval);
   size_t first = 0;
   if (step_ == 0) {
     // A prompt's tail in the first block sees the block, and moves with it.
@@ -78,6 +79,7 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   size_t end = step.num_rows();
   if (options_.scope != Scope::kReach || refresh_ || outside) {
     last_outside_ = step_;
+    waited_ = 0;
   } else {
     end = step.block_end;
     // With shifted logits the last row of a block belongs to the next one: a mask that nothing
@@ -198,7 +200,10 @@ RowSet SpaPolicy::Select(size_t layer, const StepInput& step, MatView<const floa
 }
 
 bool SpaPolicy::Competes(uint32_t row, const StepInput& step, float similarity) const {
-  return options_.min_drift == 0.0f || similarity < 1.0f - options_.min_drift ||
+  // The more tokens a step settles, the more moves, and the fewer steps there are for errors to add
+  // up in.
+  const auto tokens = static_cast<float>(std::max<size_t>(1, step.changed.size()));
+  return options_.min_drift == 0.0f || similarity < 1.0f - tokens * options_.min_drift ||
          step.changed.Contains(row);
 }
 

@@ -210,8 +210,9 @@ std::vector<OptionInfo> SpaOptionTable() {
       OptionInfo::Choice("first-layer", {"attention", "dense", "proxy"}, "by preset",
                          "How the first layer's rows are chosen"),
       OptionInfo::Count("outside", 0, 1 << 20, "by preset",
-                        "With scope=reach: rows outside of the block compete every so many steps, "
-                        "and when it begins. 0, or with blocks shorter than 8: rows before it "
+                        "With scope=reach: rows outside of the block compete whenever so many "
+                        "tokens were settled, and when it begins. 0, or with blocks shorter than "
+                        "8: rows before it "
                         "always, rows after it never"),
       OptionInfo::Flag("prompt", "by model",
                        "With scope=reach: rows of the prompt compete whenever those of the answer "

@@ -53,11 +53,11 @@ struct SpaOptions {
   size_t warmup = 0;             // steps after the first that recompute everything
   size_t refresh_prompt = 0;     // recompute everything every this many steps; 0: never again
   size_t refresh_gen = 0;        // recompute the scope every this many steps; 0: never
-  size_t outside = 0;      // kReach: rows outside of the block compete every so many steps and
-                           // when it begins; 0, or if it is short: those before it always
-  bool prompt = false;     // rows of the prompt compete whenever all rows outside of the block do
-  bool screen = true;      // rows that hardly moved do not attend (AttentionScreen)
-  bool focus = false;      // rows that are read and rows just settled go before others
+  size_t outside = 0;   // kReach: rows outside of the block compete whenever so many tokens were
+                        // settled and when it begins; 0, or if it is short: those before it always
+  bool prompt = false;  // rows of the prompt compete whenever all rows outside of the block do
+  bool screen = true;   // rows that hardly moved do not attend (AttentionScreen)
+  bool focus = false;   // rows that are read and rows just settled go before others
   bool per_token = false;  // a step that follows n settled tokens gets n budgets
 };
 
