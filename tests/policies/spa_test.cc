@@ -478,6 +478,22 @@ TEST(SpaPolicy, QuietRowsOutsideOfTheBlockCompeteLessOften) {
   EXPECT_EQ(steps_of("min-drift=0").size(), 26u) << "all compete: every second step";
 }
 
+TEST(SpaPolicy, RowsOutsideOfTheBlockWaitForTokensNotForSteps) {
+  TestModel model(kModel);
+  const PolicyFactory make = model.Policy("spa", {"min-drift=0", "outside=4"});
+  for (const size_t tokens_per_step : {1, 2, 4}) {
+    std::vector<size_t> steps;
+    DecodeOptions options = Greedy(96, 32);
+    options.steps = 96 / tokens_per_step;
+    const auto generation = model.Start(std::vector<TokenId>(20, 300), options, [&] {
+      return std::make_unique<WatchesTheEnd>(make(), &steps);
+    });
+    Generation* one = generation.get();
+    for (size_t step = 0; step < 8; ++step) StepTogether(model.transformer, {&one, 1});
+    EXPECT_EQ(steps.size(), 2 * tokens_per_step) << "every fourth token";
+  }
+}
+
 // Left to right a step has room for the row just settled and one more, however long the canvas.
 TEST(SpaPolicy, LeftToRightComputesTwoRows) {
   TestModel model(kModel);
