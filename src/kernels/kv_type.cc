@@ -38,10 +38,7 @@ void EncodeHalves(const float* HWY_RESTRICT src, size_t count, uint16_t* HWY_RES
   constexpr hn::Rebind<hwy::float16_t, DF> dh;
   const auto max = hn::Set(df, kMaxHalf);
   for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) {
-    const auto given = hn::LoadU(df, src + i);
-    const auto clamped = hn::Min(max, hn::Max(hn::Neg(max), given));
-    // On Arm the maximum of NaN and a number is the number.
-    const auto value = hn::IfThenElse(hn::IsNaN(given), given, clamped);
+    const auto value = hn::Min(max, hn::Max(hn::Neg(max), hn::LoadU(df, src + i)));
     hn::StoreU(hn::BitCast(d16, hn::DemoteTo(dh, value)), d16, dst + i);
   }
 #endif
