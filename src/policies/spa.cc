@@ -78,7 +78,6 @@ RowSet SpaPolicy::BeginStep(const StepInput& step) {
   if (!step.wanted.empty()) first = std::min<size_t>(first, step.wanted[0]);
   size_t end = step.num_rows();
   if (options_.scope != Scope::kReach || refresh_ || outside) {
-    last_outside_ = step_;
     waited_ = 0;
   } else {
     end = step.block_end;
@@ -128,7 +127,7 @@ std::optional<RowSet> SpaPolicy::AfterAttention(const AttentionView& view) {
 }
 
 void SpaPolicy::EndStep(std::span<const uint32_t> positions, std::span<const float> confidence) {
-  if (last_outside_ == step_ && outside_compared_ > 0) {
+  if (waited_ == 0 && outside_compared_ > 0) {
     const bool quiet =
         static_cast<double>(outside_moved_) < kQuietShare * static_cast<double>(outside_compared_);
     intervals_ = quiet ? std::min(2 * intervals_, kLongest) : 1;

@@ -79,8 +79,7 @@ class SpaPolicy : public CachePolicy {
   std::vector<float> confidence_;  // per position, of the last step; 0 where it was not read
   bool refresh_ = false;           // this step recomputes the whole scope
   bool begins_ = false;            // kReach: a block begins with this step
-  size_t last_outside_ = 0;        // step in which rows outside of the block last competed
-  size_t waited_ = 0;              // tokens settled since then
+  size_t waited_ = 0;              // tokens settled since rows outside of the block last competed
   size_t intervals_ = 1;           // of SpaOptions::outside until they compete again
   size_t outside_compared_ = 0;    // such rows in all layers of this step
   size_t outside_moved_ = 0;       // of these
