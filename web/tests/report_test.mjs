@@ -53,6 +53,7 @@ async function PlotsSayTheirNumbers() {
       const section = page.getByRole('region', { name: title, exact: true });
       assert.equal(await section.getByRole('table').count(), 0);
       await section.getByText('Numbers', { exact: true }).click();
+      await section.getByRole('table').waitFor();
       const cells = await section.getByRole('cell').allInnerTexts();
       const num_values = {
         xy: () => plot.series.reduce((sum, one) => sum + one.points.length, 0),
