@@ -38,8 +38,11 @@ void EncodeHalves(const float* HWY_RESTRICT src, size_t count, uint16_t* HWY_RES
   constexpr hn::Rebind<hwy::float16_t, DF> dh;
   const auto max = hn::Set(df, kMaxHalf);
   for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) {
-    const auto value = hn::Min(max, hn::Max(hn::Neg(max), hn::LoadU(df, src + i)));
-    hn::StoreU(hn::BitCast(d16, hn::DemoteTo(dh, value)), d16, dst + i);
+    // Not Min and Max, which lose a NaN on Arm.
+    const auto value = hn::LoadU(df, src + i);
+    const auto is_too_large = hn::Gt(hn::Abs(value), max);
+    const auto clamped = hn::IfThenElse(is_too_large, hn::CopySign(max, value), value);
+    hn::StoreU(hn::BitCast(d16, hn::DemoteTo(dh, clamped)), d16, dst + i);
   }
 #endif
   for (; i < count; ++i) dst[i] = FloatToHalf(std::clamp(src[i], -kMaxHalf, kMaxHalf));

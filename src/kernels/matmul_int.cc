@@ -56,12 +56,16 @@ struct alignas(64) WeightBlock {
   // kSuper, kSuperHalf:
   float super_scales[kBlockGroups / kGroupsPerSuper * kPanelWidth];  // [supers][16]
   float super_mins[kBlockGroups / kGroupsPerSuper * kPanelWidth];    // [supers][16]
-  // [groups * parts][16]: s, s; where quads are summed, s as one word
+  // [groups * parts][16]: s, s; where quads are summed, s as one word (kFloatTotals: a float)
   int16_t scale_pairs[2 * kBlockGroups * 2 * kPanelWidth];
   int16_t min_pairs[kBlockGroups / 2 * 2 * kPanelWidth];  // kSuper [groups / 2][16]: m, next m
 
   const uint8_t* values;  // [groups][8 quads][16][4], or 4 bits each as in the panel
 };
+
+// Whether sums of 4-bit values are scaled and added up as floats within a super-block, see
+// Int4InSuper.
+constexpr bool kFloatTotals = HWY_TARGET == HWY_AVX3_DL;
 
 HWY_INLINE VU8 LowNibbles(VU8 bytes) { return hn::And(bytes, hn::Set(DU8(), 15)); }
 
@@ -118,7 +122,9 @@ void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_grou
     hn::Store(pair, di, reinterpret_cast<int32_t*>(to));
   };
   const auto store_scale = [&](auto scale, int16_t* to) HWY_ATTR {
-    if (SPA_HAS_QUAD_DOT) {
+    if (kFloatTotals && w.form == PanelForm::kInt4) {
+      hn::Store(hn::ConvertTo(df, scale), df, reinterpret_cast<float*>(to));
+    } else if (SPA_HAS_QUAD_DOT) {
       hn::Store(scale, di, reinterpret_cast<int32_t*>(to));
     } else {
       store_pair(scale, scale, to);
@@ -203,7 +209,8 @@ void UnpackBlock(const PackedMatrix::Panels& w, size_t panel, size_t first_group
 // How values of each width are multiplied with the activations of a row and summed, two quads at a
 // time. Start gives a sum of a group with the zero point taken out, Finish that of each channel. In
 // a super-block a sum covers kQuadsPerSum quads and begins with a pair of activation sums, or with
-// zero; Scaled gives that of each channel times its scale.
+// zero; AddScaled adds that of each channel, times its scale, to a total over kGroupsPerTotal
+// groups.
 
 #if SPA_HAS_QUAD_DOT
 
@@ -230,11 +237,29 @@ struct QuadDotSums {
     for (size_t v = 0; v < kVecs; ++v) sums[v] = AddQuadDot(sums[v], hn::Xor(w[v], flip), q);
   }
   static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
-  static HWY_INLINE VI32 Scaled(Sum sum, VI16 scales) {
-    return hn::Mul(sum, hn::BitCast(DI32(), scales));
+  static constexpr size_t kGroupsPerTotal = kGroupsPerSuper;
+  using Total = VI32;
+  static HWY_INLINE Total AddScaled(Total total, Sum sum, VI16 scales) {
+    return hn::Add(total, hn::Mul(sum, hn::BitCast(DI32(), scales)));
   }
+  static HWY_INLINE VF32 ToFloat(Total total) { return hn::ConvertTo(DF32(), total); }
 };
 using Int4 = QuadDotSums<kZeroPoint4>;
+#if HWY_TARGET == HWY_AVX3_DL
+// Four groups of 32 products of 15 * 127, times scales below 64, stay below 2^24: floats hold them
+// exactly. Intel takes two instructions to multiply words of 32 bits, and one more to add them.
+struct Int4InSuper : Int4 {
+  static constexpr size_t kGroupsPerTotal = 4;
+  using Total = VF32;
+  static HWY_INLINE Total AddScaled(Total total, Sum sum, VI16 scales) {
+    constexpr DF32 df;
+    return hn::MulAdd(hn::ConvertTo(df, sum), hn::BitCast(df, scales), total);
+  }
+  static HWY_INLINE VF32 ToFloat(Total total) { return total; }
+};
+#else
+using Int4InSuper = Int4;
+#endif
 using Int6 = QuadDotSums<kZeroPoint6>;
 using Int6InSuper = Int6;
 using Int8 = QuadDotSums<HWY_ARCH_X86 ? kZeroPoint8 : 0>;  // Arm multiplies signed bytes
@@ -261,8 +286,14 @@ struct Int4 {
     AddEach(sums, products);
   }
   static HWY_INLINE VI32 Finish(Sum sum) { return PairSum(sum); }
-  static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) { return PairSum(sum, scale_pairs); }
+  static constexpr size_t kGroupsPerTotal = kGroupsPerSuper;
+  using Total = VI32;
+  static HWY_INLINE Total AddScaled(Total total, Sum sum, VI16 scale_pairs) {
+    return hn::Add(total, PairSum(sum, scale_pairs));
+  }
+  static HWY_INLINE VF32 ToFloat(Total total) { return hn::ConvertTo(DF32(), total); }
 };
+using Int4InSuper = Int4;
 
 struct Int6 {
   using Sum = VI32;
@@ -295,7 +326,12 @@ struct Int6InSuper {
   static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], const int8_t* q) {
     Int4::AddQuad(sums, w, q);
   }
-  static HWY_INLINE VI32 Scaled(Sum sum, VI16 scale_pairs) { return PairSum(sum, scale_pairs); }
+  static constexpr size_t kGroupsPerTotal = kGroupsPerSuper;
+  using Total = VI32;
+  static HWY_INLINE Total AddScaled(Total total, Sum sum, VI16 scale_pairs) {
+    return Int4::AddScaled(total, sum, scale_pairs);
+  }
+  static HWY_INLINE VF32 ToFloat(Total total) { return hn::ConvertTo(DF32(), total); }
 };
 
 struct Int8 {
@@ -497,6 +533,7 @@ struct SuperBlocks {
   static HWY_NOINLINE HWY_FLATTEN void Add(RowGroups a, const WeightBlock& w, size_t num_groups,
                                            Prefetch::Lines next, float* HWY_RESTRICT acc) {
     using Sum = typename Arithmetic::Sum;
+    using Total = typename Arithmetic::Total;
     constexpr size_t kQuadsPerSum = HWY_MIN(Arithmetic::kQuadsPerSum, kQuadsPerGroup / kParts);
     constexpr DI16 d16;
     constexpr size_t kPair = 2 * kLanes;  // 16-bit words of a vector of channels
@@ -504,59 +541,68 @@ struct SuperBlocks {
     const int16_t* HWY_RESTRICT scale_pairs = w.scale_pairs;
     const int16_t* HWY_RESTRICT min_pairs = w.min_pairs;
     for (size_t g = 0; g < num_groups; g += kGroupsPerSuper) {
-      VI32 totals[kRows][kVecs];
+      VF32 totals[kRows][kVecs];
       ForEachRow<kRows>([&](size_t r) HWY_ATTR {
-        for (size_t v = 0; v < kVecs; ++v) totals[r][v] = hn::Zero(DI32());
+        for (size_t v = 0; v < kVecs; ++v) totals[r][v] = hn::Zero(DF32());
       });
-      for (size_t j = 0; j < kGroupsPerSuper; ++j) {
-        const RowGroups group = a.Skip(j);
-        next.FetchGroup();
-        HWY_UNROLL(4)
-        for (size_t first = 0; first < kQuadsPerGroup; first += kQuadsPerSum) {
-          const size_t part = first * kParts / kQuadsPerGroup;
-          Sum sums[kRows][kVecs];
-          ForEachRow<kRows>([&](size_t r) HWY_ATTR {
-            Sum start = hn::Zero(hn::DFromV<Sum>());
-            if constexpr (!kHasMin) start = Arithmetic::StartAt(group.Row(r), part);
-            for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
-          });
+      for (size_t from = 0; from < kGroupsPerSuper; from += Arithmetic::kGroupsPerTotal) {
+        Total parts[kRows][kVecs];
+        ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+          for (size_t v = 0; v < kVecs; ++v) parts[r][v] = hn::Zero(hn::DFromV<Total>());
+        });
+        for (size_t j = from; j < from + Arithmetic::kGroupsPerTotal; ++j) {
+          const RowGroups group = a.Skip(j);
+          next.FetchGroup();
           HWY_UNROLL(4)
-          for (size_t quad = first; quad < first + kQuadsPerSum; quad += 2) {
-            AddQuads<Arithmetic, kNibbles>(values + quad / 2 * kTwoQuadsBytes<kNibbles>, group,
-                                           quad, sums);
-          }
-          ForEachRow<kRows>([&](size_t r) HWY_ATTR {
-            VI32 scaled[kVecs];
-            for (size_t v = 0; v < kVecs; ++v) {
-              const VI16 scales = hn::Load(d16, scale_pairs + part * 2 * kPanelWidth + v * kPair);
-              scaled[v] = Arithmetic::Scaled(sums[r][v], scales);
+          for (size_t first = 0; first < kQuadsPerGroup; first += kQuadsPerSum) {
+            const size_t part = first * kParts / kQuadsPerGroup;
+            Sum sums[kRows][kVecs];
+            ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+              Sum start = hn::Zero(hn::DFromV<Sum>());
+              if constexpr (!kHasMin) start = Arithmetic::StartAt(group.Row(r), part);
+              for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
+            });
+            HWY_UNROLL(4)
+            for (size_t quad = first; quad < first + kQuadsPerSum; quad += 2) {
+              AddQuads<Arithmetic, kNibbles>(values + quad / 2 * kTwoQuadsBytes<kNibbles>, group,
+                                             quad, sums);
             }
-            for (size_t v = 0; v < kVecs; ++v) totals[r][v] = hn::Add(totals[r][v], scaled[v]);
-            KeepOrder(totals[r]);
-          });
+            ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+              for (size_t v = 0; v < kVecs; ++v) {
+                const VI16 scales = hn::Load(d16, scale_pairs + part * 2 * kPanelWidth + v * kPair);
+                parts[r][v] = Arithmetic::AddScaled(parts[r][v], sums[r][v], scales);
+              }
+              KeepOrder(parts[r]);
+            });
+          }
+          values += kQuadsPerGroup / 2 * kTwoQuadsBytes<kNibbles>;
+          scale_pairs += kParts * 2 * kPanelWidth;
         }
-        values += kQuadsPerGroup / 2 * kTwoQuadsBytes<kNibbles>;
-        scale_pairs += kParts * 2 * kPanelWidth;
+        ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+          for (size_t v = 0; v < kVecs; ++v) {
+            // At most two are added, so the sum is rounded once, as that of integers is.
+            const VF32 part = Arithmetic::ToFloat(parts[r][v]);
+            constexpr bool kIsWhole = Arithmetic::kGroupsPerTotal == kGroupsPerSuper;
+            totals[r][v] = kIsWhole ? part : hn::Add(totals[r][v], part);
+          }
+        });
       }
       constexpr DF32 df;
       const size_t super = g / kGroupsPerSuper * kPanelWidth;
       ForEachRow<kRows>([&](size_t r) HWY_ATTR {
-        const VF32 scale = hn::Set(df, a.Row(r).scale);
         for (size_t v = 0; v < kVecs; ++v) {
-          const auto part = [&](VI32 total, const float* factor) HWY_ATTR {
-            return hn::Mul(hn::ConvertTo(df, total),
-                           hn::Mul(scale, hn::Load(df, factor + super + v * kLanes)));
-          };
-          float* to = acc + r * kPanelWidth + v * kLanes;
-          VF32 sum = hn::Add(hn::Load(df, to), part(totals[r][v], w.super_scales));
+          const size_t channel = super + v * kLanes;
+          VF32 sum = hn::Mul(totals[r][v], hn::Load(df, w.super_scales + channel));
           if constexpr (kHasMin) {
             VI32 mins = hn::Zero(DI32());
             for (size_t j = 0; j < kGroupsPerSuper; j += 2) {
               const VI16 pair = hn::Load(d16, min_pairs + j * kPanelWidth + v * kPair);
               mins = AddPairDot(mins, pair, a.Skip(j).Row(r).sum_pair);
             }
-            sum = hn::Add(sum, part(mins, w.super_mins));
+            sum = hn::MulAdd(hn::ConvertTo(df, mins), hn::Load(df, w.super_mins + channel), sum);
           }
+          float* to = acc + r * kPanelWidth + v * kLanes;
+          sum = hn::MulAdd(sum, hn::Set(df, a.Row(r).scale), hn::Load(df, to));
           hn::Store(sum, df, to);
         }
       });
@@ -635,7 +681,7 @@ void MultiplyInt4(const Activations::Int8Rows& x, const PackedMatrix::Panels& w,
     case ScaleForm::kHalfMin:
       return MultiplyIntPart<kNibbles, Groups<Int4, kNibbles, true>>(x, w, bias, part, y);
     default:
-      return MultiplyIntPart<kNibbles, SuperBlocks<Int4, kNibbles, 1>>(x, w, bias, part, y);
+      return MultiplyIntPart<kNibbles, SuperBlocks<Int4InSuper, kNibbles, 1>>(x, w, bias, part, y);
   }
 }
 
