@@ -79,7 +79,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 // Weights of scores so far below the largest add nothing to a sum of floats, but may be denormal,
-// and some processors take a hundred cycles for each product with such a number.
+// and some processors take a hundred cycles to make such a number, or to multiply with it.
 constexpr float kLeastScore = -60.0f;
 
 KeySet SeenByAny(const KeySet* seen, size_t num_rows) {
@@ -132,7 +132,9 @@ HWY_INLINE float ExpScores(float max, const float* value_scales, float* scores) 
   auto sum = hn::Zero(df);
   for (size_t i = 0; i < kKeyBlock; i += hn::Lanes(df)) {
     const auto below_max = hn::Sub(hn::Load(df, scores + i), offset);
-    const auto weight = hn::IfThenZeroElse(hn::Lt(below_max, least), hn::Exp(df, below_max));
+    const auto is_far = hn::Lt(below_max, least);
+    const auto near = hn::IfThenElse(is_far, least, below_max);
+    const auto weight = hn::IfThenZeroElse(is_far, hn::Exp(df, near));
     sum = hn::Add(sum, weight);
     hn::Store(value_scales == nullptr ? weight : hn::Mul(weight, hn::Load(df, value_scales + i)),
               df, scores + i);
