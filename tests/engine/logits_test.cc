@@ -84,7 +84,7 @@ TEST(Logits, QuantisedModelsStayNearWithRoundedKeysAndValues) {
       const Difference d =
           Compare(data + name + ".gguf", data + name + ".logits.f32", data + "tiny-ids.txt", type);
       EXPECT_LT(d.rms, rms) << name << " in " << NameOf(type);
-      EXPECT_GT(d.argmax, 0.85) << name << " in " << NameOf(type);
+      EXPECT_GT(d.argmax, 0.8) << name << " in " << NameOf(type);
     }
   }
 }
