@@ -56,8 +56,8 @@ size_t DivideRoundUp(size_t a, size_t b) { return (a + b - 1) / b; }
 // with fewer, unpacking weights takes a larger share.
 constexpr size_t kMaxPartRows = 192;
 constexpr size_t kMaxPartPanels = 8;
-// Parts start at a whole tile of either kernel.
-constexpr size_t kRowStep = 12;
+// Parts start at a whole tile of any kernel: of 4, 8 or 12 rows.
+constexpr size_t kRowStep = 24;
 // Products smaller than this take a few microseconds: waking the other threads costs more than it
 // saves.
 constexpr size_t kSmallProduct = 256 * 1024;

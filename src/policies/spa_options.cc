@@ -147,7 +147,9 @@ SpaOptions ReadOptions(OptionReader& reader, const PolicyContext& context) {
   o.first_layer = static_cast<FirstLayer>(reader.Choice("first-layer", Index(preset.first_layer)));
   o.overwrite_proxy = reader.Choice("proxy", Index(preset.overwrite_proxy)) == 1;
   o.full_kv = reader.Choice("kv", Index(preset.full_kv)) == 1;
-  o.outside = reader.Count("outside", preset.outside);
+  // A prompt that moves with the answer does so at every token.
+  o.outside = reader.Count(
+      "outside", config.spa_prompt ? std::min<size_t>(1, preset.outside) : preset.outside);
   o.prompt = reader.Flag("prompt", config.spa_prompt) && o.scope == Scope::kReach;
   o.screen = reader.Flag("screen", true);
   o.focus = reader.Flag("focus", preset.focus);
@@ -209,7 +211,7 @@ std::vector<OptionInfo> SpaOptionTable() {
                          "Who competes: the answer, all rows, the answer up to the block's end"),
       OptionInfo::Choice("first-layer", {"attention", "dense", "proxy"}, "by preset",
                          "How the first layer's rows are chosen"),
-      OptionInfo::Count("outside", 0, 1 << 20, "by preset",
+      OptionInfo::Count("outside", 0, 1 << 20, "by model",
                         "With scope=reach: rows outside of the block compete whenever so many "
                         "tokens were settled, and when it begins. 0, or with blocks shorter than "
                         "8: rows before it "

@@ -12,8 +12,8 @@ DEEP_DECODE = {"block_length": BLOCK}
 # SPA-Cache's budget: peak layer, and a share of the rows at the peak, in the first and in the last layer. So few layers all
 # matter: budgets that fall towards the last layer, as the fit of `spa profile` does, cost web_of_lies 7 of 150 held-out
 # generated problems.
-BUDGET = {"llada": [1.0, 0.25, 0.25, 0.25], "dream": [1.0, 0.5, 0.5, 0.5]}
-# Whether rows of the prompt compete: see docs/decisions.md.
+BUDGET = {"llada": [1.0, 0.25, 0.25, 0.25], "dream": [1.0, 0.4, 0.4, 0.4]}
+# Whether rows of the prompt compete, and those outside of the block at every token: see docs/decisions.md.
 PROMPT = {"llada": False, "dream": True}
 
 
