@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 
@@ -37,6 +38,8 @@ ALL = (
     ["main", "-m", "minideep", "--problems", "puzzles", "--count", "100", "--caches", "none", "fast-dual", "spa", "HALF",
      *(f"spa:identifier={i},rho=0.2" for i in ("singular", "changed", "random"))],
     *(["main", "-m", m, *bbh] for bbh in ([], ["--bbh", "{bbh}"]) for m in ("minillada", "minidream")),
+    *(["main", "-m", m, "--count", "50", "--decode", "--gen-length 256 --block-length 16", "--caches", "none", "fast-dual", "spa",
+       "HALF"] for m in ("minillada", "minidream")),
     *(["main", "-m", m, *LEFT_TO_RIGHT, *bbh] for m in ("minillada", "minidream") for bbh in ([], ["--bbh", "{bbh}"])),
     *(["parallel", "-m", m, "--count", "50"] for m in ("minillada", "minidream")),
     *([table, "-m", "minillada", "--count", "50"] for table in ("identifiers", "ranks", "budget")),
@@ -213,8 +216,8 @@ def every(rest):
     a, more = ap.parse_known_args(rest)
     for table in ALL:
         words = [os.path.join(a.models, w + ".gguf") if w.startswith("mini") else w.format(bbh=a.bbh) for w in table]
-        shown = [f"models/{w}.gguf" if w.startswith("mini") else w.format(bbh="FOLDER") or '""' for w in table]
-        print("\n## tools/paper.py " + " ".join(shown), flush=True)
+        shown = [f"models/{w}.gguf" if w.startswith("mini") else w.format(bbh="FOLDER") for w in table]
+        print("\n## tools/paper.py " + shlex.join(shown), flush=True)
         if not a.list:
             subprocess.run([sys.executable, os.path.abspath(__file__), *words, *more], check=True)
 
