@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "file/quoted.h"
 #include "lab/eval.h"
 
 namespace spa {
@@ -52,7 +53,8 @@ size_t AnswerOf(const Json& value, const std::vector<std::string>& choices,
     place = static_cast<size_t>(answer[0] - 'A');
   }
   if (!place || *place >= choices.size()) {
-    throw Error("{}: the answer '{}' is none of the {} choices", where, answer, choices.size());
+    throw Error("{}: the answer {} is none of the {} choices", where, Quoted(answer),
+                choices.size());
   }
   return *place;
 }

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "file/quoted.h"
 #include "model/added_tokens.h"
 #include "model/family.h"
 
@@ -40,13 +41,13 @@ const Family& FamilyOfFolder(const JsonConfig& json) {
     const std::string& architecture = architectures.front();
     const auto matches = [&](const Family& f) { return Contains(f.architectures, architecture); };
     if (const Family* family = FindFamily(matches)) return *family;
-    throw Error("{}: the architecture is '{}'; this engine runs {}", json.where(), architecture,
-                SupportedNames(&Family::architectures));
+    throw Error("{}: the architecture is {}; this engine runs {}", json.where(),
+                Quoted(architecture), SupportedNames(&Family::architectures));
   }
   const std::string type = json.String("model_type");
   const auto matches = [&](const Family& f) { return Contains(f.model_types, type); };
   if (const Family* family = FindFamily(matches)) return *family;
-  throw Error("{}: 'model_type' is '{}'; this engine runs {}", json.where(), type,
+  throw Error("{}: 'model_type' is {}; this engine runs {}", json.where(), Quoted(type),
               SupportedNames(&Family::model_types));
 }
 
@@ -61,7 +62,7 @@ const Family& FamilyOfGguf(const GgufFile& file, const std::string& name) {
     all.insert(all.end(), family->gguf_names.begin(), family->gguf_names.end());
   }
   std::ranges::sort(all);
-  throw Error("{}: the architecture is '{}'; this engine runs {}", file.name(), name,
+  throw Error("{}: the architecture is {}; this engine runs {}", file.name(), Quoted(name),
               fmt::join(all, ", "));
 }
 
@@ -156,8 +157,8 @@ void ReadDiffusionKeys(const GgufFile& file, ModelConfig& config) {
   AttentionPattern& attention = config.attention;
   if (const std::string* kind = file.FindString("diffusion.attention")) {
     if (*kind != "full" && *kind != "block" && *kind != "causal") {
-      throw Error("{}: 'diffusion.attention' is '{}', neither full, block nor causal", file.name(),
-                  *kind);
+      throw Error("{}: 'diffusion.attention' is {}, neither full, block nor causal", file.name(),
+                  Quoted(*kind));
     }
     attention.kind = *kind == "block"    ? AttentionKind::kBlocks
                      : *kind == "causal" ? AttentionKind::kCausal
@@ -165,8 +166,8 @@ void ReadDiffusionKeys(const GgufFile& file, ModelConfig& config) {
   }
   if (const std::string* origin = file.FindString("diffusion.block_origin")) {
     if (*origin != "start" && *origin != "prompt_end") {
-      throw Error("{}: 'diffusion.block_origin' is '{}', neither start nor prompt_end", file.name(),
-                  *origin);
+      throw Error("{}: 'diffusion.block_origin' is {}, neither start nor prompt_end", file.name(),
+                  Quoted(*origin));
     }
     attention.origin = *origin == "start" ? BlockOrigin::kStart : BlockOrigin::kPromptEnd;
   }
