@@ -214,8 +214,7 @@ std::vector<OptionInfo> SpaOptionTable() {
       OptionInfo::Count("outside", 0, 1 << 20, "by model",
                         "With scope=reach: rows outside of the block compete whenever so many "
                         "tokens were settled, and when it begins. 0, or with blocks shorter than "
-                        "8: rows before it "
-                        "always, rows after it never"),
+                        "8: rows before it always, rows after it never"),
       OptionInfo::Flag("prompt", "by model",
                        "With scope=reach: rows of the prompt compete whenever those of the answer "
                        "outside of the block do. Their updates and queries are then kept, too"),

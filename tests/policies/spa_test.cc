@@ -494,6 +494,19 @@ TEST(SpaPolicy, RowsOutsideOfTheBlockWaitForTokensNotForSteps) {
   }
 }
 
+TEST(SpaPolicy, RowsOutsideOfTheBlockCompeteAtEveryTokenIfTheFileLetsThePromptCompete) {
+  TestModel model(SPA_MODELS_DIR "/minidream.gguf");
+  ASSERT_TRUE(model.file.config().spa_prompt);
+  const PolicyFactory make = model.Policy("spa", {"min-drift=0"});
+  std::vector<size_t> steps;
+  const auto generation = model.Start(std::vector<TokenId>(20, 300), Greedy(64, 32), [&] {
+    return std::make_unique<WatchesTheEnd>(make(), &steps);
+  });
+  Generation* one = generation.get();
+  for (size_t step = 0; step < 8; ++step) StepTogether(model.transformer, {&one, 1});
+  EXPECT_EQ(steps.size(), 8u);
+}
+
 // Left to right a step has room for the row just settled and one more, however long the canvas.
 TEST(SpaPolicy, LeftToRightComputesTwoRows) {
   TestModel model(kModel);
