@@ -7,12 +7,15 @@ the special tokens move behind the new ones.
 import random
 
 import torch
+import torch.nn.functional as F
 
 import grow
 import puzzles
+import settings
 import tasks
 import tokenizer
 import train
+from model import rms_norm, rope
 
 WEIGHT = {"boolean_expressions": 0.1, "dyck_languages": 0.2, "web_of_lies": 0.1, "navigate": 0.1,
           "tracking_shuffled_objects_three_objects": 0.1, "object_counting": 0.2, "relay": 2.0, "sudoku": 1.5}
@@ -40,7 +43,7 @@ def extend_vocabulary(vocab, merges, samples=100):
 
 
 @torch.no_grad()
-def deepen(model, tok, init):
+def deepen(model, tok, init, lines):
     """The layers of the source, each followed by new ones without output, whose heads look at fixed distances."""
     old, special, _ = grow.source(init)
     depth, layers = 1 + max(int(n.split(".")[1]) for n in old if n.startswith("blocks")), len(model.blocks)
@@ -65,9 +68,9 @@ def deepen(model, tok, init):
             continue
         for n, p in blk.named_parameters():
             p.copy_(old[f"blocks.{j}.{n}"])
-    if not new:                                              # as deep as its source: what it has learned stays
-        return
     clue = puzzles.CELLS + len(tok.prompt("")) - 3           # from a cell back to its clue
+    if not new:                                              # as deep as its source: what it has learned stays
+        return move_clues(model, tok, lines, clue)
     plant_distances(model, tok, {i: (-clue, -puzzles.WIDTH, puzzles.WIDTH, 0) if i == new[0] else
                                  (-1, 1, -puzzles.WIDTH, puzzles.WIDTH) for i in new})
 
@@ -108,17 +111,47 @@ def plant_distances(model, tok, distances):
                 blk.wq[h * hd + j + half] += 6 * float((freq[j] * distance).sin()) * one
 
 
+@torch.no_grad()
+def move_clues(model, tok, lines, clue, least=0.25):
+    """For a source that learned puzzles of fewer lines: heads that look from a cell to its clue find it where it is now.
+
+    A head looks at a distance if that is where most of its weight is, and it is not little. RoPE is relative, so turning
+    its queries moves what they look at."""
+    before = clue - (puzzles.LINES - lines) * puzzles.WIDTH
+    if before == clue:
+        return
+    ids = torch.randint(min(tok.special.values()), (8, 2 * before))
+    ids[:, before:] = tok.mask
+    hd, half, n = model.blocks[0].hd, model.blocks[0].hd // 2, ids.shape[1]
+    turn = (before - clue) * model.c["rope_theta"] ** (-torch.arange(half).double() / half)
+    cos, sin = turn.cos().float(), turn.sin().float()
+    far = torch.arange(n)[None] - torch.arange(n)[:, None]
+    x = model.wte[ids]
+    for i, blk in enumerate(model.blocks):
+        a = rms_norm(x, blk.attn_norm, model.c["eps"])
+        q, k = (rope(F.linear(a, w).view(len(ids), n, -1, hd).transpose(1, 2), model.cos[:n], model.sin[:n]) for w in (blk.wq, blk.wk))
+        p = (q * hd ** -0.5 @ k.transpose(-1, -2)).softmax(-1)
+        x = blk(x, model.cos[:n], model.sin[:n], None, None)
+        for h in range(p.shape[1]):
+            mass = torch.stack([p[:, h].masked_select(far == d).mean() for d in range(1 - n, n)])
+            if int(mass.argmax()) == n - 1 - before and mass.max() > least:
+                print("layer", i, "head", h, "looks at its clue:", float(mass.max()), flush=True)
+                w = blk.wq[h * hd:(h + 1) * hd]
+                w.copy_(rope(w.T, cos, sin).T)
+
+
 class Data(train.Data):
     weight = WEIGHT
 
-    def next(self, progress, grow, model):
+    def next(self, progress, grow_share, model):
         rng, rows = self.rng, ([], [])
         for task in rng.choices(range(len(self.names)), self.weights, k=self.batch):
             name = self.names[task]
-            full = min(1.0, 0.1 + 0.9 * progress / max(grow, 1e-9)) if name in puzzles.PUZZLES else 1.0
+            full = min(1.0, 0.1 + 0.9 * progress / max(grow_share, 1e-9)) if name in puzzles.PUZZLES else 1.0
             size = full if rng.random() < 0.6 else rng.uniform(0.1, full)
             q, ans = puzzles.sample(rng, name, size)
-            rows[name in puzzles.PUZZLES].append((task, self.tok.prompt(q), self.tok.response(ans)))
+            prompt = grow.twin_prompt(self.tok, q) if rng.random() < self.twin else self.tok.prompt(q)
+            rows[name in puzzles.PUZZLES].append((task, prompt, self.tok.response(ans)))
         for part, free in zip(rows, (False, True)):
             part.sort(key=lambda r: len(r[1]) + len(r[2]))
             half = len(part) if free else (len(part) + 1) // 2
@@ -130,9 +163,9 @@ class Data(train.Data):
         """As in train.py, with larger canvases, and for the puzzles any rate of hidden tokens up to all of them."""
         rng = self.rng
         n = max(len(p) + len(r) for _, p, r in rows) + rng.choice((0, 2, 6))
-        canvas = rng.choices((0, 64, 128, 256), (0.85, 0.08, 0.05, 0.02))[0]
+        canvas = rng.choices((0, settings.DEEP_CANVAS, 256), (0.8, 0.15, 0.05))[0]
         n = max(n, max(len(p) for _, p, _ in rows) + canvas)
-        if canvas > 64 and len(rows) > 4:
+        if canvas > settings.DEEP_CANVAS and len(rows) > 4:
             rows = rng.sample(rows, 4)                       # padding teaches little and costs as much
         ids = torch.full((len(rows), n), self.tok.pad)
         u = torch.rand(len(rows), n)

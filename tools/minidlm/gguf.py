@@ -1,15 +1,24 @@
-"""Reads the tensors and the metadata of a GGUF file (f32, f16 and bf16 tensors only)."""
+"""Reads the tensors and the metadata of a GGUF file (tensors of types F32, F16, BF16 and Q8_0)."""
 import struct
 
 import torch
 
 SCALAR = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STORED = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16}
+Q8_0 = 8                             # blocks of 32 values: a float16 scale, then 32 signed bytes
+
+
+def floats(raw, kind, count, at):
+    if kind != Q8_0:
+        return torch.frombuffer(raw, dtype=STORED[kind], count=count, offset=at).float()
+    blocks = torch.frombuffer(raw, dtype=torch.int8, count=count // 32 * 34, offset=at).view(-1, 34)
+    scale = blocks[:, :2].contiguous().view(torch.float16).float()
+    return scale * blocks[:, 2:]
 
 
 def read(path):
     with open(path, "rb") as f:
-        raw = f.read()
+        raw = bytearray(f.read())
     at = 0
 
     def take(fmt):
@@ -49,6 +58,5 @@ def read(path):
         count = 1
         for s in shape:
             count *= s
-        t = torch.frombuffer(bytearray(raw), dtype=STORED[kind], count=count, offset=base + off)
-        out[name] = t.float().view(shape).clone()
+        out[name] = floats(raw, kind, count, base + off).reshape(shape).clone()
     return meta, out

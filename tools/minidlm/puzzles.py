@@ -1,4 +1,4 @@
-"""Puzzles for the deep models: grids of four lines of sixteen cells, whose constraints reach across the whole answer.
+"""Puzzles for the deep models: grids of eight lines of sixteen cells, whose constraints reach across the whole answer.
 
 Same contract as tasks.py: (rng, size in (0, 1]) -> (question, answer ending in "Answer: X"); no file is read.
 Each has one right answer and no worked steps: the work is done in the hidden states, of rows outside the current block
@@ -7,7 +7,7 @@ a cell of the line above at the same distance from it, in every puzzle.
 """
 import tasks
 
-WIDTH, LINES = 16, 4
+WIDTH, LINES = 16, 8
 CELLS = WIDTH * LINES
 LETTER = "ABCD"
 AHEAD = 2                                                    # tokens of "Answer:" before the first cell
@@ -20,7 +20,7 @@ def relay(rng, size=1.0):
     Chains are long and wind through all lines. But between two cells of one line a chain has at most three
     cells in later lines, so that a model which follows four links at once can also answer line by line. It has to follow
     the links again once a cell is settled, in the rows of later lines as well."""
-    roots = round(4 + 20 * (1 - size)) + rng.randint(0, 6)
+    roots = round(CELLS / 16 * (1 + 5 * (1 - size))) + rng.randint(0, CELLS // 10)
     line = lambda c: (c + AHEAD) // WIDTH                    # the block of 16 tokens the cell stands in
     start = rng.sample(range(CELLS), roots)
     parent, front = {c: None for c in start}, list(start)
@@ -86,9 +86,9 @@ def _logical(given):
 
 
 def sudoku(rng, size=1.0):
-    """Four boards of 4x4 side by side."""
+    """Boards of 4x4, four side by side, two rows of them."""
     boards = []
-    for _ in range(4):
+    for _ in range(LINES):
         grid = _full(rng)
         given, hidden = list(grid), rng.randint(2, max(3, round(6 * size)))
         for c in rng.sample(range(16), 16):
@@ -101,7 +101,7 @@ def sudoku(rng, size=1.0):
                 break
         boards.append((given, grid))
     show = lambda k: " ".join(LETTER[b[k][r * 4 + c] - 1] if b[k][r * 4 + c] else "x"
-                              for r in range(4) for b in boards for c in range(4))
+                              for row in range(0, LINES, 4) for r in range(4) for b in boards[row:row + 4] for c in range(4))
     return "Sudoku: " + show(0), "Answer: " + show(1)
 
 

@@ -5,7 +5,7 @@ import struct
 import sys
 
 CANVAS, BLOCK = 64, 16        # holds the longest worked answer of every task
-DEEP_CANVAS = 80              # and of every puzzle
+DEEP_CANVAS = 144             # and of every puzzle
 # Worked answers come from left to right: see "Fewest rows" in docs/decoding.md.
 DECODE = {"block_length": 1, "first_threshold": 0.99}
 DEEP_DECODE = {"block_length": BLOCK}

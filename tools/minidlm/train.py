@@ -38,11 +38,13 @@ def options(argv=None):
     ap.add_argument("--decay", type=float, default=0.4, help="share of the training in which the rates fall to zero")
     ap.add_argument("--dense", type=float, default=0.7, help="share of the batches with every answer token as a target")
     ap.add_argument("--twin", type=float, default=0, metavar="SHARE",
-                    help="for the source of a Dream model: its prompt, and in this share of the batches its decoding")
+                    help="for the source of a Dream model: its prompt, and in this share of the batches its decoding; "
+                         "deep.py: its prompt in this share of the examples")
     ap.add_argument("--weights", default="", help="task=weight,... changes how often a task is drawn")
     ap.add_argument("--save-every", type=float, default=40, help="seconds")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--layers", type=int, default=20, help="of a deep model (deep.py)")
+    ap.add_argument("--lines", type=int, default=8, help="of the puzzles that the source of a deep model has learned")
     ap.add_argument("--hidden", type=int, default=256, help="FFN units of a deep model")
     ap.add_argument("--warm", type=float, default=50, help="steps in which the rates rise")
     return ap.parse_args(argv)
@@ -296,7 +298,7 @@ def main(argv=None, data="mini"):
     model = MiniDLM(deep().shape(a.family, a.layers, a.hidden) if data == "deep" else SHAPE[a.family], tok.size)
     if data == "deep":
         if not os.path.exists(ckpt):
-            deep().deepen(model, tok, a.init)
+            deep().deepen(model, tok, a.init, a.lines)
     elif a.init:
         model.load_state_dict(grow.source(a.init)[0])
     else:
