@@ -2,6 +2,8 @@
 // multiply-adds, with weights stored as f32, f16, bf16 or bytes.
 #include <hwy/highway.h>
 
+#include <utility>
+
 #include "kernels/panels.h"
 
 #if defined(SPA_KERNELS_FMA_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -149,33 +151,38 @@ class FetchPlan {
   size_t lines_per_step_ = 0;
 };
 
+// Calls fn(k) for k below kCount; an array indexed by k stays in registers.
+template <size_t kCount, class Fn>
+HWY_INLINE void Unrolled(const Fn& fn) {
+  [&]<size_t... k>(std::index_sequence<k...>) HWY_ATTR { (fn(k), ...); }
+  (std::make_index_sequence<kCount>());
+}
+
 // sums[r][p][0..16) += sum over i of x[r][i] w[p][i][0..16), i ascending
 template <class Loader, size_t kRows, size_t kPanels>
-HWY_NOINLINE void AddInputs(TileInputs x, TilePanels<typename Loader::Element> w, size_t num_inputs,
-                            TileSums sums, Fetch fetch) {
+HWY_NOINLINE HWY_FLATTEN void AddInputs(TileInputs x, TilePanels<typename Loader::Element> w,
+                                        size_t num_inputs, TileSums sums, Fetch fetch) {
   constexpr DTile df;
-  VTile acc[kRows][kPanels][kTileVecs];
-  const auto sums_of = [&](size_t r, size_t p, size_t v) {
-    return sums.data + r * sums.row_stride + p * sums.panel_stride + v * kTileLanes;
+  constexpr size_t kRowVecs = kPanels * kTileVecs;
+  VTile acc[kRows * kRowVecs];
+  const auto sums_of = [&](size_t k) HWY_ATTR {
+    const size_t panel = k % kRowVecs / kTileVecs;
+    return sums.data + k / kRowVecs * sums.row_stride + panel * sums.panel_stride +
+           k % kTileVecs * kTileLanes;
   };
-  for (size_t r = 0; r < kRows; ++r) {
-    for (size_t p = 0; p < kPanels; ++p) {
-      for (size_t v = 0; v < kTileVecs; ++v) acc[r][p][v] = hn::Load(df, sums_of(r, p, v));
-    }
-  }
+  Unrolled<kRows * kRowVecs>([&](size_t k) HWY_ATTR { acc[k] = hn::Load(df, sums_of(k)); });
   const float* HWY_RESTRICT inputs = x.data;
   const typename Loader::Element* HWY_RESTRICT weights = w.data;
   const auto add = [&](size_t i) HWY_ATTR {
     VTile weight[kPanels][kTileVecs];
     for (size_t p = 0; p < kPanels; ++p) Loader::Load(weights + p * w.stride, weight[p]);
-    for (size_t r = 0; r < kRows; ++r) {
+    Unrolled<kRows>([&](size_t r) HWY_ATTR {
       const VTile input = hn::Set(df, inputs[r * x.stride + i]);
-      for (size_t p = 0; p < kPanels; ++p) {
-        for (size_t v = 0; v < kTileVecs; ++v) {
-          acc[r][p][v] = hn::MulAdd(input, weight[p][v], acc[r][p][v]);
-        }
-      }
-    }
+      Unrolled<kRowVecs>([&](size_t k) HWY_ATTR {
+        VTile& sum = acc[r * kRowVecs + k];
+        sum = hn::MulAdd(input, weight[k / kTileVecs][k % kTileVecs], sum);
+      });
+    });
     weights += kPanelWidth;
   };
   size_t i = 0;
@@ -187,11 +194,7 @@ HWY_NOINLINE void AddInputs(TileInputs x, TilePanels<typename Loader::Element> w
     for (size_t j = 0; j < kFetchInputs; ++j) add(i + j);
   }
   for (; i < num_inputs; ++i) add(i);
-  for (size_t r = 0; r < kRows; ++r) {
-    for (size_t p = 0; p < kPanels; ++p) {
-      for (size_t v = 0; v < kTileVecs; ++v) hn::Store(acc[r][p][v], df, sums_of(r, p, v));
-    }
-  }
+  Unrolled<kRows * kRowVecs>([&](size_t k) HWY_ATTR { hn::Store(acc[k], df, sums_of(k)); });
 }
 
 // The same for any num_rows <= kRows.
