@@ -29,6 +29,7 @@ TABLES = {
     "budget": "a bell fitted by `spa profile` on other problems against the same rows in every layer",
     "drift": "drift per layer, and the paper's theory on real rows",
     "rules": "commit rules with the default cache (docs/decoding.md)",
+    "exact": "the defaults against one token per step without a cache (docs/decoding.md)",
     "tasks": "each task without a cache (models/README.md)",
     "all": "every table of docs/results.md, docs/decoding.md and models/README.md",
 }
@@ -45,6 +46,7 @@ ALL = (
     *([table, "-m", "minillada", "--count", "50"] for table in ("identifiers", "ranks", "budget")),
     ["drift", "-m", "minideep", "--problems", "puzzles", "--count", "5", "--seed", "4242"],
     ["rules", "-m", "minillada", "--count", "50", "--seed", "912", "--decode", ""],
+    *(["exact", "-m", m, "--decode", "", *bbh] for m in ("minillada", "minidream") for bbh in ([], ["--bbh", "{bbh}"])),
     ["tasks", "-m", "minillada", "--bbh", "{bbh}"],
 )
 RULES = ("--cache none --block-length 16", "--block-length 16", "--block-length 16 --threshold 0.9",
@@ -197,6 +199,12 @@ def rules(run, title):
         rows.append((f"`{rule}`" if rule else "none: the default of this model", f"{100 * sum(right) / len(right):.1f}%", f"{per:.2f}",
                      f"{run.total['tokens_per_step']:.1f}"))
     show(title, ("options", "right", "rows per token", "tokens per step"), rows)
+
+
+def exact(run, title):
+    """What the defaults of model and cache cost together."""
+    base, right = run.eval("none", "--exact", "on")[0], run.eval("spa")[0]
+    show(title, ("default", "--exact on", "lost, won"), [(accuracy(right), accuracy(base), pair(base, right))])
 
 
 def tasks(run, title):

@@ -131,7 +131,8 @@ def main(init, out):
     prepare(out, "dream", init)
     tok = tokenizer.Tokenizer(os.path.join(out, "tokenizer.json"), "dream")
     torch.manual_seed(1)
-    model = MiniDLM(SHAPE["dream"], tok.size)
+    depth = 1 + max(int(n.split(".")[1]) for n in source(init)[0] if n.startswith("blocks"))
+    model = MiniDLM(dict(SHAPE["dream"], n_layers=depth + 1), tok.size)
     twin(model, tok, init)
     best = os.path.join(out, "best.pt")
     torch.save({"ema": model.state_dict(), "step": 0, "shape": model.c, "vocab": tok.size, "special": tok.special},
