@@ -28,6 +28,14 @@
 #define SPA_HAS_PAIR_DOT 1
 #endif
 
+// Whether one instruction multiplies 8 inputs of two rows with those of two channels.
+#undef SPA_HAS_MATRIX_DOT
+#if HWY_TARGET == HWY_NEON && SPA_HAS_QUAD_DOT && defined(__ARM_FEATURE_MATMUL_INT8)
+#define SPA_HAS_MATRIX_DOT 1
+#else
+#define SPA_HAS_MATRIX_DOT 0
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace spa::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -158,6 +166,25 @@ HWY_INLINE VI32 AddQuadDot(VI32 sum, VU8 u, const int8_t* q) {
 #else
   return VI32(vdotq_s32(sum.raw, vreinterpretq_s8_u8(u.raw), BroadcastQuad(q).raw));
 #endif
+}
+#endif
+
+#if SPA_HAS_MATRIX_DOT
+// sums + products of eight, of rows q0 and q1 with channels u0 and u1: q0 u0, q0 u1, q1 u0, q1 u1.
+HWY_INLINE VI32 AddMatrixDot(VI32 sums, VU8 u, const int8_t* q0, const int8_t* q1) {
+  const int8x16_t q = vcombine_s8(vld1_s8(q0), vld1_s8(q1));
+  return VI32(vmmlaq_s32(sums.raw, q, vreinterpretq_s8_u8(u.raw)));
+}
+
+// Lanes of type T of a and b in turn: a becomes those of the lower halves, b of the upper ones. Of
+// two lanes each, it is undone by doing it again.
+template <typename T, class V>
+HWY_INLINE void Interleave(V& a, V& b) {
+  constexpr hn::DFromV<V> d;
+  constexpr hn::Repartition<T, decltype(d)> dt;
+  const auto ta = hn::BitCast(dt, a), tb = hn::BitCast(dt, b);
+  a = hn::BitCast(d, hn::InterleaveLower(dt, ta, tb));
+  b = hn::BitCast(d, hn::InterleaveUpper(dt, ta, tb));
 }
 #endif
 

@@ -471,6 +471,29 @@ class Prefetch {
 };
 
 // Adds the products of two quads of weights, at `values`, with those of kRows rows.
+#if SPA_HAS_MATRIX_DOT
+// Rows are taken two at a time, an odd last one alone.
+template <class Arithmetic, bool kNibbles, size_t kRows>
+HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a, size_t quad,
+                         VI32 (&sums)[kRows][kVecs]) {
+  const auto inputs = [&](size_t r) HWY_ATTR { return a.Row(r).q + quad * kQuad; };
+  VU8 w0[kVecs], w1[kVecs];
+  LoadTwoQuads<kNibbles>(values, w0, w1);
+  if constexpr (kRows % 2 != 0) {
+    Arithmetic::AddQuad(sums[kRows - 1], w0, inputs(kRows - 1));
+    Arithmetic::AddQuad(sums[kRows - 1], w1, inputs(kRows - 1) + kQuad);
+  }
+  // 8 inputs of the first two channels of a vector, and of the last two
+  for (size_t v = 0; v < kVecs; ++v) Interleave<uint32_t>(w0[v], w1[v]);
+  ForEachRow<kRows / 2>([&](size_t pair) HWY_ATTR {
+    const size_t r = 2 * pair;
+    for (size_t v = 0; v < kVecs; ++v) {
+      sums[r][v] = AddMatrixDot(sums[r][v], w0[v], inputs(r), inputs(r + 1));
+      sums[r + 1][v] = AddMatrixDot(sums[r + 1][v], w1[v], inputs(r), inputs(r + 1));
+    }
+  });
+}
+#else
 template <class Arithmetic, bool kNibbles, size_t kRows>
 HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a, size_t quad,
                          typename Arithmetic::Sum (&sums)[kRows][kVecs]) {
@@ -498,6 +521,20 @@ HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a,
     });
   }
 }
+#endif
+
+// Where AddQuads takes two rows at a time, a vector holds the sums of two channels of both. Turns
+// those of four channels of each row into these, and these into those.
+template <class Sum, size_t kRows>
+HWY_INLINE void ExchangeInPairs([[maybe_unused]] Sum (&sums)[kRows][kVecs]) {
+#if SPA_HAS_MATRIX_DOT
+  ForEachRow<kRows / 2>([&](size_t pair) HWY_ATTR {
+    for (size_t v = 0; v < kVecs; ++v) {
+      Interleave<uint64_t>(sums[2 * pair][v], sums[2 * pair + 1][v]);
+    }
+  });
+#endif
+}
 
 // What is added to the sums of kRows rows, by the form of the scales. acc: [kRows][16]
 
@@ -519,10 +556,12 @@ struct Groups {
         const Sum start = kHasMin ? hn::Zero(hn::DFromV<Sum>()) : Arithmetic::Start(a.Row(r));
         for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
       });
+      ExchangeInPairs(sums);
       HWY_UNROLL(4)
       for (size_t quad = 0; quad < kQuadsPerGroup; quad += 2, values += kTwoQuadsBytes<kNibbles>) {
         AddQuads<Arithmetic, kNibbles>(values, a, quad, sums);
       }
+      ExchangeInPairs(sums);
       VI32 totals[kRows][kVecs];
       ForEachRow<kRows>([&](size_t r) HWY_ATTR {
         for (size_t v = 0; v < kVecs; ++v) totals[r][v] = Arithmetic::Finish(sums[r][v]);
@@ -573,11 +612,13 @@ struct SuperBlocks {
               if constexpr (!kHasMin) start = Arithmetic::StartAt(group.Row(r), part);
               for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
             });
+            ExchangeInPairs(sums);
             HWY_UNROLL(4)
             for (size_t quad = first; quad < first + kQuadsPerSum; quad += 2) {
               AddQuads<Arithmetic, kNibbles>(values + quad / 2 * kTwoQuadsBytes<kNibbles>, group,
                                              quad, sums);
             }
+            ExchangeInPairs(sums);
             ForEachRow<kRows>([&](size_t r) HWY_ATTR {
               for (size_t v = 0; v < kVecs; ++v) {
                 const VI16 scales = hn::Load(d16, scale_pairs + part * 2 * kPanelWidth + v * kPair);
