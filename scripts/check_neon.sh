@@ -1,6 +1,6 @@
 #!/bin/sh
 # Cross-compiles the kernel tests for 64-bit Arm and runs them under qemu: once for the NEON every
-# such processor has, once with the dot-product instructions.
+# such processor has, once with the dot-product instructions, once with those of matrices too.
 # Usage: scripts/check_neon.sh [BUILD_DIR]
 #
 # Needs Debian's g++-aarch64-linux-gnu, qemu-user, libhwy-dev, libgtest-dev and libfmt-dev; installs
@@ -31,7 +31,7 @@ if [ ! -e "$build/hwy/usr/lib/aarch64-linux-gnu/libhwy.so.1" ]; then
 fi
 hwy=$build/hwy/usr/lib/aarch64-linux-gnu
 
-for march in armv8-a armv8.2-a+dotprod; do
+for march in armv8-a armv8.2-a+dotprod armv8.2-a+dotprod+i8mm; do
   out=$build/$march
   mkdir -p "$out"
   : >"$out/objects.new"

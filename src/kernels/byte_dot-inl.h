@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "kernels/simd_targets.h"
+
 #if defined(SPA_KERNELS_BYTE_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SPA_KERNELS_BYTE_DOT_INL_H_
 #undef SPA_KERNELS_BYTE_DOT_INL_H_
@@ -11,12 +13,27 @@
 #define SPA_KERNELS_BYTE_DOT_INL_H_
 #endif
 
-// Whether four products are summed into 32 bits by one instruction.
+// Whether products are summed in quads, four into 32 bits by one instruction, or in pairs. AVX2 is
+// compiled for both, and the processor decides.
 #undef SPA_HAS_QUAD_DOT
-#if HWY_TARGET == HWY_AVX3_DL || (HWY_TARGET == HWY_NEON && defined(__ARM_FEATURE_DOTPROD))
+#undef SPA_HAS_PAIR_DOT
+#if HWY_TARGET == HWY_AVX2
 #define SPA_HAS_QUAD_DOT 1
+#define SPA_HAS_PAIR_DOT 1
+#elif HWY_TARGET == HWY_AVX3_DL || (HWY_TARGET == HWY_NEON && defined(__ARM_FEATURE_DOTPROD))
+#define SPA_HAS_QUAD_DOT 1
+#define SPA_HAS_PAIR_DOT 0
 #else
 #define SPA_HAS_QUAD_DOT 0
+#define SPA_HAS_PAIR_DOT 1
+#endif
+
+// Whether one instruction multiplies 8 inputs of two rows with those of two channels.
+#undef SPA_HAS_MATRIX_DOT
+#if HWY_TARGET == HWY_NEON && SPA_HAS_QUAD_DOT && defined(__ARM_FEATURE_MATMUL_INT8)
+#define SPA_HAS_MATRIX_DOT 1
+#else
+#define SPA_HAS_MATRIX_DOT 0
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -34,6 +51,14 @@ using VI8 = hn::Vec<DI8>;
 using VI16 = hn::Vec<DI16>;
 using VI32 = hn::Vec<DI32>;
 using VF32 = hn::Vec<DF32>;
+
+HWY_INLINE bool SumsQuads() {
+#if SPA_HAS_QUAD_DOT && SPA_HAS_PAIR_DOT
+  return HasAvxVnni();
+#else
+  return SPA_HAS_QUAD_DOT;
+#endif
+}
 
 // Four activations, or two sums of them, for every channel.
 HWY_INLINE VI32 BroadcastWord(const void* p) {
@@ -135,9 +160,31 @@ HWY_INLINE VI32 AddQuadDot(VI32 sum, VU8 u, const int8_t* q) {
       : "+v"(sum.raw)
       : "v"(u.raw), "m"(*reinterpret_cast<const int8_t(*)[4]>(q)));
   return sum;
+#elif HWY_TARGET == HWY_AVX2
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(u.raw), "x"(BroadcastQuad(q).raw));
+  return sum;
 #else
   return VI32(vdotq_s32(sum.raw, vreinterpretq_s8_u8(u.raw), BroadcastQuad(q).raw));
 #endif
+}
+#endif
+
+#if SPA_HAS_MATRIX_DOT
+// sums + products of eight, of rows q0 and q1 with channels u0 and u1: q0 u0, q0 u1, q1 u0, q1 u1.
+HWY_INLINE VI32 AddMatrixDot(VI32 sums, VU8 u, const int8_t* q0, const int8_t* q1) {
+  const int8x16_t q = vcombine_s8(vld1_s8(q0), vld1_s8(q1));
+  return VI32(vmmlaq_s32(sums.raw, q, vreinterpretq_s8_u8(u.raw)));
+}
+
+// Lanes of type T of a and b in turn: a becomes those of the lower halves, b of the upper ones. Of
+// two lanes each, it is undone by doing it again.
+template <typename T, class V>
+HWY_INLINE void Interleave(V& a, V& b) {
+  constexpr hn::DFromV<V> d;
+  constexpr hn::Repartition<T, decltype(d)> dt;
+  const auto ta = hn::BitCast(dt, a), tb = hn::BitCast(dt, b);
+  a = hn::BitCast(d, hn::InterleaveLower(dt, ta, tb));
+  b = hn::BitCast(d, hn::InterleaveUpper(dt, ta, tb));
 }
 #endif
 

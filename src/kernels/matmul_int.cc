@@ -13,6 +13,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <type_traits>
 #include <utility>
 
 #include "kernels/byte_dot-inl.h"
@@ -63,9 +64,9 @@ struct alignas(64) WeightBlock {
   const uint8_t* values;  // [groups][8 quads][16][4], or 4 bits each as in the panel
 };
 
-// Whether sums of 4-bit values are scaled and added up as floats within a super-block, see
-// Int4InSuper.
-constexpr bool kFloatTotals = HWY_TARGET == HWY_AVX3_DL;
+// Whether sums of quads of 4-bit values are scaled and added up as floats within a super-block, see
+// Quads::Int4InSuper.
+constexpr bool kFloatTotals = HWY_ARCH_X86;
 
 HWY_INLINE VU8 LowNibbles(VU8 bytes) { return hn::And(bytes, hn::Set(DU8(), 15)); }
 
@@ -121,13 +122,14 @@ void ExpandScales(const PackedMatrix::Panels& w, size_t panel, size_t first_grou
     const auto pair = hn::Or(hn::And(low, hn::Set(di, 0xffff)), hn::ShiftLeft<16>(high));
     hn::Store(pair, di, reinterpret_cast<int32_t*>(to));
   };
+  const bool quads = SumsQuads();
   const auto store_scale = [&](auto scale, int16_t* to) HWY_ATTR {
-    if (kFloatTotals && w.form == PanelForm::kInt4) {
-      hn::Store(hn::ConvertTo(df, scale), df, reinterpret_cast<float*>(to));
-    } else if (SPA_HAS_QUAD_DOT) {
-      hn::Store(scale, di, reinterpret_cast<int32_t*>(to));
-    } else {
+    if (!quads) {
       store_pair(scale, scale, to);
+    } else if (kFloatTotals && w.form == PanelForm::kInt4) {
+      hn::Store(hn::ConvertTo(df, scale), df, reinterpret_cast<float*>(to));
+    } else {
+      hn::Store(scale, di, reinterpret_cast<int32_t*>(to));
     }
   };
   const std::byte* scales = w.Scales(panel);
@@ -244,11 +246,10 @@ struct QuadDotSums {
   }
   static HWY_INLINE VF32 ToFloat(Total total) { return hn::ConvertTo(DF32(), total); }
 };
-using Int4 = QuadDotSums<kZeroPoint4>;
-#if HWY_TARGET == HWY_AVX3_DL
+
 // Four groups of 32 products of 15 * 127, times scales below 64, stay below 2^24: floats hold them
 // exactly. Intel takes two instructions to multiply words of 32 bits, and one more to add them.
-struct Int4InSuper : Int4 {
+struct QuadDotFloats : QuadDotSums<kZeroPoint4> {
   static constexpr size_t kGroupsPerTotal = 4;
   using Total = VF32;
   static HWY_INLINE Total AddScaled(Total total, Sum sum, VI16 scales) {
@@ -257,14 +258,17 @@ struct Int4InSuper : Int4 {
   }
   static HWY_INLINE VF32 ToFloat(Total total) { return total; }
 };
-#else
-using Int4InSuper = Int4;
-#endif
-using Int6 = QuadDotSums<kZeroPoint6>;
-using Int6InSuper = Int6;
-using Int8 = QuadDotSums<HWY_ARCH_X86 ? kZeroPoint8 : 0>;  // Arm multiplies signed bytes
 
-#else  // !SPA_HAS_QUAD_DOT
+struct Quads {
+  using Int4 = QuadDotSums<kZeroPoint4>;
+  using Int4InSuper = std::conditional_t<kFloatTotals, QuadDotFloats, Int4>;
+  using Int6 = QuadDotSums<kZeroPoint6>;
+  using Int6InSuper = Int6;
+  using Int8 = QuadDotSums<HWY_ARCH_X86 ? kZeroPoint8 : 0>;  // Arm multiplies signed bytes
+};
+
+#endif  // SPA_HAS_QUAD_DOT
+#if SPA_HAS_PAIR_DOT
 
 template <class V>
 HWY_INLINE void AddEach(V (&sums)[kVecs], V (&products)[kVecs]) {
@@ -273,7 +277,7 @@ HWY_INLINE void AddEach(V (&sums)[kVecs], V (&products)[kVecs]) {
   KeepOrder(sums);
 }
 
-struct Int4 {
+struct Int4Pairs {
   // 16 bits hold the sum over the whole group: 8 quads of 2 products of 15 * 127.
   static constexpr size_t kQuadsPerSum = 8;
   using Sum = VI16;
@@ -293,9 +297,8 @@ struct Int4 {
   }
   static HWY_INLINE VF32 ToFloat(Total total) { return hn::ConvertTo(DF32(), total); }
 };
-using Int4InSuper = Int4;
 
-struct Int6 {
+struct Int6Pairs {
   using Sum = VI32;
   static HWY_INLINE Sum Start(const ActivationGroup& a) {
     return PairSum(BroadcastPair(a.own_scale.sums), -kZeroPoint6, -kZeroPoint6);
@@ -314,7 +317,7 @@ struct Int6 {
   static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
 };
 
-struct Int6InSuper {
+struct Int6InSuperPairs {
   // 16 bits hold the sum over half a group: 4 quads of 2 products of 32 * 127, once the zero point
   // is taken out, or of 31 * 127 for 5-bit values without one. Until then they wrap around.
   static constexpr size_t kQuadsPerSum = 4;
@@ -324,17 +327,17 @@ struct Int6InSuper {
   }
   static constexpr bool kOneByOne = true;
   static HWY_INLINE void AddQuad(Sum (&sums)[kVecs], const VU8 (&w)[kVecs], const int8_t* q) {
-    Int4::AddQuad(sums, w, q);
+    Int4Pairs::AddQuad(sums, w, q);
   }
   static constexpr size_t kGroupsPerTotal = kGroupsPerSuper;
   using Total = VI32;
   static HWY_INLINE Total AddScaled(Total total, Sum sum, VI16 scale_pairs) {
-    return Int4::AddScaled(total, sum, scale_pairs);
+    return Int4Pairs::AddScaled(total, sum, scale_pairs);
   }
   static HWY_INLINE VF32 ToFloat(Total total) { return hn::ConvertTo(DF32(), total); }
 };
 
-struct Int8 {
+struct Int8Pairs {
   using Sum = VI32;
   static HWY_INLINE Sum Start(const ActivationGroup&) { return hn::Zero(DI32()); }
   static constexpr bool kOneByOne = true;
@@ -350,7 +353,15 @@ struct Int8 {
   static HWY_INLINE VI32 Finish(Sum sum) { return sum; }
 };
 
-#endif  // SPA_HAS_QUAD_DOT
+struct Pairs {
+  using Int4 = Int4Pairs;
+  using Int4InSuper = Int4Pairs;
+  using Int6 = Int6Pairs;
+  using Int6InSuper = Int6InSuperPairs;
+  using Int8 = Int8Pairs;
+};
+
+#endif  // SPA_HAS_PAIR_DOT
 
 // Calls fn(r) for every row; an array indexed by r stays in registers.
 template <class Fn, size_t... kRow>
@@ -460,6 +471,29 @@ class Prefetch {
 };
 
 // Adds the products of two quads of weights, at `values`, with those of kRows rows.
+#if SPA_HAS_MATRIX_DOT
+// Rows are taken two at a time, an odd last one alone.
+template <class Arithmetic, bool kNibbles, size_t kRows>
+HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a, size_t quad,
+                         VI32 (&sums)[kRows][kVecs]) {
+  const auto inputs = [&](size_t r) HWY_ATTR { return a.Row(r).q + quad * kQuad; };
+  VU8 w0[kVecs], w1[kVecs];
+  LoadTwoQuads<kNibbles>(values, w0, w1);
+  if constexpr (kRows % 2 != 0) {
+    Arithmetic::AddQuad(sums[kRows - 1], w0, inputs(kRows - 1));
+    Arithmetic::AddQuad(sums[kRows - 1], w1, inputs(kRows - 1) + kQuad);
+  }
+  // 8 inputs of the first two channels of a vector, and of the last two
+  for (size_t v = 0; v < kVecs; ++v) Interleave<uint32_t>(w0[v], w1[v]);
+  ForEachRow<kRows / 2>([&](size_t pair) HWY_ATTR {
+    const size_t r = 2 * pair;
+    for (size_t v = 0; v < kVecs; ++v) {
+      sums[r][v] = AddMatrixDot(sums[r][v], w0[v], inputs(r), inputs(r + 1));
+      sums[r + 1][v] = AddMatrixDot(sums[r + 1][v], w1[v], inputs(r), inputs(r + 1));
+    }
+  });
+}
+#else
 template <class Arithmetic, bool kNibbles, size_t kRows>
 HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a, size_t quad,
                          typename Arithmetic::Sum (&sums)[kRows][kVecs]) {
@@ -487,6 +521,20 @@ HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a,
     });
   }
 }
+#endif
+
+// Where AddQuads takes two rows at a time, a vector holds the sums of two channels of both. Turns
+// those of four channels of each row into these, and these into those.
+template <class Sum, size_t kRows>
+HWY_INLINE void ExchangeInPairs([[maybe_unused]] Sum (&sums)[kRows][kVecs]) {
+#if SPA_HAS_MATRIX_DOT
+  ForEachRow<kRows / 2>([&](size_t pair) HWY_ATTR {
+    for (size_t v = 0; v < kVecs; ++v) {
+      Interleave<uint64_t>(sums[2 * pair][v], sums[2 * pair + 1][v]);
+    }
+  });
+#endif
+}
 
 // What is added to the sums of kRows rows, by the form of the scales. acc: [kRows][16]
 
@@ -508,10 +556,12 @@ struct Groups {
         const Sum start = kHasMin ? hn::Zero(hn::DFromV<Sum>()) : Arithmetic::Start(a.Row(r));
         for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
       });
+      ExchangeInPairs(sums);
       HWY_UNROLL(4)
       for (size_t quad = 0; quad < kQuadsPerGroup; quad += 2, values += kTwoQuadsBytes<kNibbles>) {
         AddQuads<Arithmetic, kNibbles>(values, a, quad, sums);
       }
+      ExchangeInPairs(sums);
       VI32 totals[kRows][kVecs];
       ForEachRow<kRows>([&](size_t r) HWY_ATTR {
         for (size_t v = 0; v < kVecs; ++v) totals[r][v] = Arithmetic::Finish(sums[r][v]);
@@ -562,11 +612,13 @@ struct SuperBlocks {
               if constexpr (!kHasMin) start = Arithmetic::StartAt(group.Row(r), part);
               for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
             });
+            ExchangeInPairs(sums);
             HWY_UNROLL(4)
             for (size_t quad = first; quad < first + kQuadsPerSum; quad += 2) {
               AddQuads<Arithmetic, kNibbles>(values + quad / 2 * kTwoQuadsBytes<kNibbles>, group,
                                              quad, sums);
             }
+            ExchangeInPairs(sums);
             ForEachRow<kRows>([&](size_t r) HWY_ATTR {
               for (size_t v = 0; v < kVecs; ++v) {
                 const VI16 scales = hn::Load(d16, scale_pairs + part * 2 * kPanelWidth + v * kPair);
@@ -672,9 +724,11 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
 }
 
 // Few rows of 4-bit weights take them apart as they are multiplied.
-template <bool kNibbles>
+template <class Sums, bool kNibbles>
 void MultiplyInt4(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, const float* bias,
                   const MatMulPart& part, MatView<float> y) {
+  using Int4 = typename Sums::Int4;
+  using Int4InSuper = typename Sums::Int4InSuper;
   switch (w.scale_form) {
     case ScaleForm::kHalf:
       return MultiplyIntPart<kNibbles, Groups<Int4, kNibbles, false>>(x, w, bias, part, y);
@@ -685,12 +739,18 @@ void MultiplyInt4(const Activations::Int8Rows& x, const PackedMatrix::Panels& w,
   }
 }
 
-void MultiplyInt(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, const float* bias,
-                 const MatMulPart& part, MatView<float> y) {
+// Sums: Quads or Pairs
+template <class Sums>
+void MultiplyIntBy(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, const float* bias,
+                   const MatMulPart& part, MatView<float> y) {
+  using Int6 = typename Sums::Int6;
+  using Int6InSuper = typename Sums::Int6InSuper;
+  using Int8 = typename Sums::Int8;
   switch (w.form) {
     case PanelForm::kInt4:
-      return part.num_rows <= kFewTiles * kTileRows ? MultiplyInt4<true>(x, w, bias, part, y)
-                                                    : MultiplyInt4<false>(x, w, bias, part, y);
+      return part.num_rows <= kFewTiles * kTileRows
+                 ? MultiplyInt4<Sums, true>(x, w, bias, part, y)
+                 : MultiplyInt4<Sums, false>(x, w, bias, part, y);
     case PanelForm::kInt6:
       switch (w.scale_form) {
         case ScaleForm::kHalf:
@@ -707,6 +767,16 @@ void MultiplyInt(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, 
     default:
       HWY_ABORT("not a form of integers");
   }
+}
+
+void MultiplyInt(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, const float* bias,
+                 const MatMulPart& part, MatView<float> y) {
+#if SPA_HAS_QUAD_DOT
+  if (SumsQuads()) return MultiplyIntBy<Quads>(x, w, bias, part, y);
+#endif
+#if SPA_HAS_PAIR_DOT
+  return MultiplyIntBy<Pairs>(x, w, bias, part, y);
+#endif
 }
 
 }  // namespace spa::HWY_NAMESPACE

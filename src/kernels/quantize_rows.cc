@@ -37,7 +37,7 @@ float RoundToHalf(float value) {
 
 // Scales are rounded as llama.cpp rounds them. Quantising turns a difference in the last bit into
 // one of a whole step, so results only stay near its own if they begin equal.
-void QuantizeGroup(const float* HWY_RESTRICT x, size_t scale_span, float largest,
+void QuantizeGroup(const float* HWY_RESTRICT x, size_t scale_span, float largest, bool quads,
                    ActivationGroup& group) {
   constexpr DF df;
   constexpr hn::RebindToSigned<DF> di;
@@ -74,33 +74,34 @@ void QuantizeGroup(const float* HWY_RESTRICT x, size_t scale_span, float largest
   const auto word = [](int value) { return static_cast<int16_t>(value); };
   if (scale_span == kGroup) {
     group.scaled_sum = RoundToHalf(largest / 127.0f * static_cast<float>(sum));
-#if SPA_HAS_QUAD_DOT
-    group.own_scale_quads = {.zero4 = -kZeroPoint4 * sum, .zero8 = -kZeroPoint8 * sum};
-#else
-    group.own_scale = {
-        .zero4 = {word(-kZeroPoint4 * (p00 + p01)), word(-kZeroPoint4 * (p10 + p11))},
-        .sums = {word(p00 + p10), word(p01 + p11)}};
-#endif
+    if (quads) {
+      group.own_scale_quads = {.zero4 = -kZeroPoint4 * sum, .zero8 = -kZeroPoint8 * sum};
+    } else {
+      group.own_scale = {
+          .zero4 = {word(-kZeroPoint4 * (p00 + p01)), word(-kZeroPoint4 * (p10 + p11))},
+          .sums = {word(p00 + p10), word(p01 + p11)}};
+    }
   } else {
     group.sum_pair[0] = word(sum);
-#if SPA_HAS_QUAD_DOT
-    group.zero6_quads[0] = -kZeroPoint6 * (p00 + p10);
-    group.zero6_quads[1] = -kZeroPoint6 * (p01 + p11);
-#else
-    group.zero6[0][0] = word(-kZeroPoint6 * p00);
-    group.zero6[0][1] = word(-kZeroPoint6 * p10);
-    group.zero6[1][0] = word(-kZeroPoint6 * p01);
-    group.zero6[1][1] = word(-kZeroPoint6 * p11);
-#endif
+    if (quads) {
+      group.zero6_quads[0] = -kZeroPoint6 * (p00 + p10);
+      group.zero6_quads[1] = -kZeroPoint6 * (p01 + p11);
+    } else {
+      group.zero6[0][0] = word(-kZeroPoint6 * p00);
+      group.zero6[0][1] = word(-kZeroPoint6 * p10);
+      group.zero6[1][0] = word(-kZeroPoint6 * p01);
+      group.zero6[1][1] = word(-kZeroPoint6 * p11);
+    }
   }
 }
 
 // groups: every kTileRows-th is of this row
 void QuantizeRow(const float* x, size_t cols, size_t scale_span, ActivationGroup* groups) {
+  const bool quads = SumsQuads();
   for (size_t first = 0; first < cols; first += scale_span) {
     const float largest = LargestMagnitude(x + first, scale_span);
     for (size_t c = first; c < first + scale_span; c += kGroup) {
-      QuantizeGroup(x + c, scale_span, largest, groups[c / kGroup * kTileRows]);
+      QuantizeGroup(x + c, scale_span, largest, quads, groups[c / kGroup * kTileRows]);
     }
     if (scale_span == kGroup) continue;
     for (size_t c = first; c < first + scale_span; c += 2 * kGroup) {

@@ -13,4 +13,9 @@ struct SimdTargets {
 
 SimdTargets FindSimdTargets();
 
+// Whether AVX2 has AVX-VNNI beside it: products of bytes as those of AVX-512, in 256 bits. Highway
+// knows no such target.
+bool HasAvxVnni();
+void SetAvxVnniForTest(bool has);
+
 }  // namespace spa

@@ -8,6 +8,8 @@
 
 #include "kernels/block_codec.h"
 #include "kernels/reference.h"
+#include "kernels/simd_targets.h"
+#include "tests/kernels/avx_vnni_emulator.h"
 #include "tests/kernels/target_test.h"
 
 namespace spa {
@@ -317,6 +319,60 @@ TEST(MatMul, TargetsWithFmaAgreeOnQuantisedWeights) {
     }
   }
 }
+
+#if SPA_EMULATES_AVX_VNNI
+class AvxVnniTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if ((HWY_TARGETS & hwy::SupportedTargets() & HWY_AVX2) == 0) GTEST_SKIP() << "no AVX2";
+    hwy::SetSupportedTargetsForTest(HWY_AVX2);
+  }
+  void TearDown() override {
+    hwy::SetSupportedTargetsForTest(0);
+    SetAvxVnniForTest(processor_has_it_);
+  }
+
+  // The product with AVX-VNNI, emulated where the processor has none; the same bits as without it.
+  Mat<float> ProductBothWays(const Mat<float>& x, const PackedMatrix& w, ThreadPool& pool,
+                             const std::string& what) {
+    SetAvxVnniForTest(false);
+    const Mat<float> without = Product(x, w, pool);
+    SetAvxVnniForTest(true);
+    const AvxVnniEmulator emulator;
+    Mat<float> y = Product(x, w, pool);
+    // Each takes 4 inputs of 8 channels.
+    const size_t num_products = x.rows() * (w.cols() / 4) * ((w.rows() + 15) / 16 * 2);
+    EXPECT_EQ(emulator.num_caught(), processor_has_it_ ? 0 : num_products) << what;
+    EXPECT_TRUE(SameBits(without.data(), y.data(), x.rows() * w.rows())) << what;
+    return y;
+  }
+
+ private:
+  const bool processor_has_it_ = HasAvxVnni();
+};
+
+TEST_F(AvxVnniTest, GivesTheBitsOfAvx2) {
+  ThreadPool pool(2);
+  for (const DType dtype : kAllTypes) {
+    if (IsFloat(dtype)) continue;
+    for (const size_t m : {1, 2, 3, 4, 7, 13}) {
+      const size_t cols = m == 3 ? 1280 : 256;  // few: a caught instruction takes microseconds
+      const Weights w = RandomWeights(dtype, 21, cols, 28);
+      const Mat<float> x = RandomMat(m, cols, 29);
+      const std::string what = fmt::format("{} m={}", Info(dtype).name, m);
+      ExpectClose(ProductBothWays(x, PackedMatrix(w.source, pool), pool, what),
+                  ReferenceProduct(x, w.source), what);
+    }
+  }
+}
+
+TEST_F(AvxVnniTest, IsNamed) {
+  SetAvxVnniForTest(true);
+  EXPECT_EQ(FindSimdTargets().used, "AVX2 with VNNI");
+  SetAvxVnniForTest(false);
+  EXPECT_EQ(FindSimdTargets().used, "AVX2");
+}
+#endif
 
 TEST(MatMul, ReadsRowsInTheGivenOrder) {
   ThreadPool pool(1);
