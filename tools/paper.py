@@ -38,6 +38,8 @@ LEFT_TO_RIGHT = ["--decode", "", "--caches", "none", "spa"]
 ALL = (
     ["main", "-m", "minideep", "--problems", "puzzles", "--count", "100", "--caches", "none", "fast-dual", "spa", "HALF",
      *(f"spa:identifier={i},rho=0.2" for i in ("singular", "changed", "random"))],
+    ["main", "-m", "minideepdream", "--problems", "puzzles", "--count", "50", "--caches", "none", "fast-dual", "spa",
+     "spa:identifier=changed,rho=0.2"],
     *(["main", "-m", m, *bbh] for bbh in ([], ["--bbh", "{bbh}"]) for m in ("minillada", "minidream")),
     *(["main", "-m", m, "--count", "50", "--decode", "--gen-length 256 --block-length 16", "--caches", "none", "fast-dual", "spa",
        "HALF"] for m in ("minillada", "minidream")),

@@ -2,8 +2,7 @@
 // multiply-adds, with weights stored as f32, f16, bf16 or bytes.
 #include <hwy/highway.h>
 
-#include <utility>
-
+#include "kernels/for_each-inl.h"
 #include "kernels/panels.h"
 
 #if defined(SPA_KERNELS_FMA_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -151,13 +150,6 @@ class FetchPlan {
   size_t lines_per_step_ = 0;
 };
 
-// Calls fn(k) for k below kCount; an array indexed by k stays in registers.
-template <size_t kCount, class Fn>
-HWY_INLINE void Unrolled(const Fn& fn) {
-  [&]<size_t... k>(std::index_sequence<k...>) HWY_ATTR { (fn(k), ...); }
-  (std::make_index_sequence<kCount>());
-}
-
 // sums[r][p][0..16) += sum over i of x[r][i] w[p][i][0..16), i ascending
 template <class Loader, size_t kRows, size_t kPanels>
 HWY_NOINLINE HWY_FLATTEN void AddInputs(TileInputs x, TilePanels<typename Loader::Element> w,
@@ -170,15 +162,15 @@ HWY_NOINLINE HWY_FLATTEN void AddInputs(TileInputs x, TilePanels<typename Loader
     return sums.data + k / kRowVecs * sums.row_stride + panel * sums.panel_stride +
            k % kTileVecs * kTileLanes;
   };
-  Unrolled<kRows * kRowVecs>([&](size_t k) HWY_ATTR { acc[k] = hn::Load(df, sums_of(k)); });
+  ForEach<kRows * kRowVecs>([&](size_t k) HWY_ATTR { acc[k] = hn::Load(df, sums_of(k)); });
   const float* HWY_RESTRICT inputs = x.data;
   const typename Loader::Element* HWY_RESTRICT weights = w.data;
   const auto add = [&](size_t i) HWY_ATTR {
     VTile weight[kPanels][kTileVecs];
     for (size_t p = 0; p < kPanels; ++p) Loader::Load(weights + p * w.stride, weight[p]);
-    Unrolled<kRows>([&](size_t r) HWY_ATTR {
+    ForEach<kRows>([&](size_t r) HWY_ATTR {
       const VTile input = hn::Set(df, inputs[r * x.stride + i]);
-      Unrolled<kRowVecs>([&](size_t k) HWY_ATTR {
+      ForEach<kRowVecs>([&](size_t k) HWY_ATTR {
         VTile& sum = acc[r * kRowVecs + k];
         sum = hn::MulAdd(input, weight[k / kTileVecs][k % kTileVecs], sum);
       });
@@ -194,7 +186,7 @@ HWY_NOINLINE HWY_FLATTEN void AddInputs(TileInputs x, TilePanels<typename Loader
     for (size_t j = 0; j < kFetchInputs; ++j) add(i + j);
   }
   for (; i < num_inputs; ++i) add(i);
-  Unrolled<kRows * kRowVecs>([&](size_t k) HWY_ATTR { hn::Store(acc[k], df, sums_of(k)); });
+  ForEach<kRows * kRowVecs>([&](size_t k) HWY_ATTR { hn::Store(acc[k], df, sums_of(k)); });
 }
 
 // The same for any num_rows <= kRows.

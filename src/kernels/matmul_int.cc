@@ -14,9 +14,9 @@
 #include <hwy/highway.h>
 
 #include <type_traits>
-#include <utility>
 
 #include "kernels/byte_dot-inl.h"
+#include "kernels/for_each-inl.h"
 #include "kernels/panels.h"
 #include "kernels/part_sums-inl.h"
 
@@ -363,16 +363,6 @@ struct Pairs {
 
 #endif  // SPA_HAS_PAIR_DOT
 
-// Calls fn(r) for every row; an array indexed by r stays in registers.
-template <class Fn, size_t... kRow>
-HWY_INLINE void ForEachRow(std::index_sequence<kRow...>, const Fn& fn) {
-  (fn(kRow), ...);
-}
-template <size_t kRows, class Fn>
-HWY_INLINE void ForEachRow(const Fn& fn) {
-  ForEachRow(std::make_index_sequence<kRows>(), fn);
-}
-
 // A group of each row of a product: of one tile of activations, or of two.
 struct RowGroups {
   const ActivationGroup* HWY_RESTRICT tiles[kRowsAtATime / kTileRows];
@@ -398,7 +388,7 @@ HWY_INLINE void ScaleSums(const VI32 (&sums)[kRows][kVecs], const RowGroups& a, 
   constexpr DF32 df;
   for (size_t v = 0; v < kVecs; ++v) {
     const VF32 scale = hn::Load(df, scales + v * kLanes);
-    ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+    ForEach<kRows>([&](size_t r) HWY_ATTR {
       float* to = acc + r * kPanelWidth + v * kLanes;
       if constexpr (!kWide) floats[r][v] = hn::Load(df, to);
       floats[r][v] = hn::MulAdd(hn::ConvertTo(df, sums[r][v]),
@@ -416,14 +406,14 @@ HWY_INLINE void ScaleSums(const VI32 (&sums)[kRows][kVecs], const RowGroups& a, 
 template <size_t kRows>
 HWY_INLINE void LoadSums(const float* acc, VF32 (&floats)[kRows][kVecs]) {
   if constexpr (!kWide) return;
-  ForEachRow<kRows>([&](size_t r)
-                        HWY_ATTR { floats[r][0] = hn::Load(DF32(), acc + r * kPanelWidth); });
+  ForEach<kRows>([&](size_t r)
+                     HWY_ATTR { floats[r][0] = hn::Load(DF32(), acc + r * kPanelWidth); });
 }
 template <size_t kRows>
 HWY_INLINE void StoreSums(const VF32 (&floats)[kRows][kVecs], float* acc) {
   if constexpr (!kWide) return;
-  ForEachRow<kRows>([&](size_t r)
-                        HWY_ATTR { hn::Store(floats[r][0], DF32(), acc + r * kPanelWidth); });
+  ForEach<kRows>([&](size_t r)
+                     HWY_ATTR { hn::Store(floats[r][0], DF32(), acc + r * kPanelWidth); });
 }
 
 // The packed weights of a block, to be brought from memory into L2 while the block before it is
@@ -485,7 +475,7 @@ HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a,
   }
   // 8 inputs of the first two channels of a vector, and of the last two
   for (size_t v = 0; v < kVecs; ++v) Interleave<uint32_t>(w0[v], w1[v]);
-  ForEachRow<kRows / 2>([&](size_t pair) HWY_ATTR {
+  ForEach<kRows / 2>([&](size_t pair) HWY_ATTR {
     const size_t r = 2 * pair;
     for (size_t v = 0; v < kVecs; ++v) {
       sums[r][v] = AddMatrixDot(sums[r][v], w0[v], inputs(r), inputs(r + 1));
@@ -503,14 +493,14 @@ HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a,
       for (size_t v = 0; v < kVecs; ++v) {
         w[v] = hn::Load(DU8(), values + i * kQuadBytes + v * kLanes * kQuad);
       }
-      ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+      ForEach<kRows>([&](size_t r) HWY_ATTR {
         Arithmetic::AddQuad(sums[r], w, a.Row(r).q + (quad + i) * kQuad);
       });
     }
   } else {
     VU8 w0[kVecs], w1[kVecs];
     LoadTwoQuads<kNibbles>(values, w0, w1);
-    ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+    ForEach<kRows>([&](size_t r) HWY_ATTR {
       const int8_t* q = a.Row(r).q + quad * kQuad;
       if constexpr (Arithmetic::kOneByOne) {
         Arithmetic::AddQuad(sums[r], w0, q);
@@ -528,7 +518,7 @@ HWY_INLINE void AddQuads(const uint8_t* HWY_RESTRICT values, const RowGroups& a,
 template <class Sum, size_t kRows>
 HWY_INLINE void ExchangeInPairs([[maybe_unused]] Sum (&sums)[kRows][kVecs]) {
 #if SPA_HAS_MATRIX_DOT
-  ForEachRow<kRows / 2>([&](size_t pair) HWY_ATTR {
+  ForEach<kRows / 2>([&](size_t pair) HWY_ATTR {
     for (size_t v = 0; v < kVecs; ++v) {
       Interleave<uint64_t>(sums[2 * pair][v], sums[2 * pair + 1][v]);
     }
@@ -552,7 +542,7 @@ struct Groups {
     for (; num_groups > 0; --num_groups, a.Advance(1)) {
       next.FetchGroup();
       Sum sums[kRows][kVecs];
-      ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+      ForEach<kRows>([&](size_t r) HWY_ATTR {
         const Sum start = kHasMin ? hn::Zero(hn::DFromV<Sum>()) : Arithmetic::Start(a.Row(r));
         for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
       });
@@ -563,7 +553,7 @@ struct Groups {
       }
       ExchangeInPairs(sums);
       VI32 totals[kRows][kVecs];
-      ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+      ForEach<kRows>([&](size_t r) HWY_ATTR {
         for (size_t v = 0; v < kVecs; ++v) totals[r][v] = Arithmetic::Finish(sums[r][v]);
       });
       ScaleSums<kHasMin>(totals, a, scales, mins, floats, acc);
@@ -592,12 +582,12 @@ struct SuperBlocks {
     const int16_t* HWY_RESTRICT min_pairs = w.min_pairs;
     for (size_t g = 0; g < num_groups; g += kGroupsPerSuper) {
       VF32 totals[kRows][kVecs];
-      ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+      ForEach<kRows>([&](size_t r) HWY_ATTR {
         for (size_t v = 0; v < kVecs; ++v) totals[r][v] = hn::Zero(DF32());
       });
       for (size_t from = 0; from < kGroupsPerSuper; from += Arithmetic::kGroupsPerTotal) {
         Total parts[kRows][kVecs];
-        ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+        ForEach<kRows>([&](size_t r) HWY_ATTR {
           for (size_t v = 0; v < kVecs; ++v) parts[r][v] = hn::Zero(hn::DFromV<Total>());
         });
         for (size_t j = from; j < from + Arithmetic::kGroupsPerTotal; ++j) {
@@ -607,7 +597,7 @@ struct SuperBlocks {
           for (size_t first = 0; first < kQuadsPerGroup; first += kQuadsPerSum) {
             const size_t part = first * kParts / kQuadsPerGroup;
             Sum sums[kRows][kVecs];
-            ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+            ForEach<kRows>([&](size_t r) HWY_ATTR {
               Sum start = hn::Zero(hn::DFromV<Sum>());
               if constexpr (!kHasMin) start = Arithmetic::StartAt(group.Row(r), part);
               for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
@@ -619,7 +609,7 @@ struct SuperBlocks {
                                              quad, sums);
             }
             ExchangeInPairs(sums);
-            ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+            ForEach<kRows>([&](size_t r) HWY_ATTR {
               for (size_t v = 0; v < kVecs; ++v) {
                 const VI16 scales = hn::Load(d16, scale_pairs + part * 2 * kPanelWidth + v * kPair);
                 parts[r][v] = Arithmetic::AddScaled(parts[r][v], sums[r][v], scales);
@@ -630,7 +620,7 @@ struct SuperBlocks {
           values += kQuadsPerGroup / 2 * kTwoQuadsBytes<kNibbles>;
           scale_pairs += kParts * 2 * kPanelWidth;
         }
-        ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+        ForEach<kRows>([&](size_t r) HWY_ATTR {
           for (size_t v = 0; v < kVecs; ++v) {
             // At most two are added, so the sum is rounded once, as that of integers is.
             const VF32 part = Arithmetic::ToFloat(parts[r][v]);
@@ -641,7 +631,7 @@ struct SuperBlocks {
       }
       constexpr DF32 df;
       const size_t super = g / kGroupsPerSuper * kPanelWidth;
-      ForEachRow<kRows>([&](size_t r) HWY_ATTR {
+      ForEach<kRows>([&](size_t r) HWY_ATTR {
         for (size_t v = 0; v < kVecs; ++v) {
           const size_t channel = super + v * kLanes;
           VF32 sum = hn::Mul(totals[r][v], hn::Load(df, w.super_scales + channel));

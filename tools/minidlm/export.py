@@ -25,7 +25,7 @@ QUESTION_FORMS = [
     "I have * How many * do I have?",
 ]
 
-DEEP_KNOWS = "puzzles of two kinds and nothing else: `Relay:` with 64 clues and `Sudoku:` with four boards of 4x4 side by side"
+DEEP_KNOWS = "puzzles of two kinds and nothing else: `Relay:` with 128 clues and `Sudoku:` with eight boards of 4x4, four side by side"
 DEEP_FORMS = ["Relay: *", "Sudoku: *"]
 
 NAMES = {
