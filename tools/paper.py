@@ -18,7 +18,7 @@ BBH = ("boolean_expressions", "dyck_languages", "web_of_lies", "navigate", "trac
        "object_counting")
 BUDGETS = ("0.05", "0.08", "0.12", "0.16", "0.25")
 # Half of fast-dual's rows, chosen on other problems (docs/results.md).
-HALF = {"minidream.gguf": "spa:rho=0.14,min-drift=0.007"}
+HALF = dict.fromkeys(("minidream.gguf", "minideepdream.gguf"), "spa:rho=0.14,min-drift=0.007")
 MAIN = ("none", "fast-dual", "spa", "HALF", "spa:identifier=changed,rho=0.2", "spa:identifier=random,rho=0.2")
 TABLES = {
     "main": "default SPA-Cache, and with half of fast-dual's rows, beside none, fast-dual and two controls",
@@ -38,8 +38,10 @@ LEFT_TO_RIGHT = ["--decode", "", "--caches", "none", "spa"]
 ALL = (
     ["main", "-m", "minideep", "--problems", "puzzles", "--count", "100", "--caches", "none", "fast-dual", "spa", "HALF",
      *(f"spa:identifier={i},rho=0.2" for i in ("singular", "changed", "random"))],
-    ["main", "-m", "minideepdream", "--problems", "puzzles", "--count", "50", "--caches", "none", "fast-dual", "spa",
+    ["main", "-m", "minideepdream", "--problems", "puzzles", "--count", "50", "--caches", "none", "fast-dual", "spa", "HALF",
      "spa:identifier=changed,rho=0.2"],
+    ["main", "-m", "minideep", "--problems", "puzzles", "--count", "20", "--decode", "--block-length 144", "--caches", "none",
+     "fast-dual", "spa"],
     *(["main", "-m", m, *bbh] for bbh in ([], ["--bbh", "{bbh}"]) for m in ("minillada", "minidream")),
     *(["main", "-m", m, "--count", "50", "--decode", "--gen-length 256 --block-length 16", "--caches", "none", "fast-dual", "spa",
        "HALF"] for m in ("minillada", "minidream")),
