@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 import evaluate
 import puzzles
+import settings
 from model import rms_norm, rope
 from tokenizer import Tokenizer
 
@@ -103,8 +104,8 @@ def main():
     ap.add_argument("--family", default="llada")
     ap.add_argument("--count", type=int, default=32, help="problems per task")
     ap.add_argument("--tasks", default=",".join(puzzles.DEEP))
-    ap.add_argument("--gen", type=int, default=96)
-    ap.add_argument("--blocks", default="16,32,96", help="block lengths")
+    ap.add_argument("--gen", type=int, default=settings.DEEP_CANVAS)
+    ap.add_argument("--blocks", default=f"16,{settings.DEEP_CANVAS}", help="block lengths")
     ap.add_argument("--cache", default="none,dual")
     ap.add_argument("--drift", action="store_true")
     ap.add_argument("--seed", type=int, default=evaluate.HELD_OUT_SEED)
