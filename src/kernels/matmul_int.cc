@@ -45,8 +45,8 @@ constexpr size_t kBlockGroups = kWide ? 16 : 32;
 constexpr size_t kFewRows = 16;
 
 // Up to here 4-bit weights are taken apart as they are multiplied; with more rows that pays once,
-// before the first tile.
-constexpr size_t kFewTiles = kWide ? 1 : 2;
+// before the first tile. Wide vectors have registers to spare for it, and on AMD pipes.
+constexpr size_t kFewTiles = kWide ? 4 : 2;
 
 struct alignas(64) WeightBlock {
   uint8_t unpacked[kBlockGroups * kGroupBytes];
