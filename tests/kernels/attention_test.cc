@@ -254,6 +254,30 @@ TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
   ExpectNear(Attention(q, sequence.kv, 1, pool), expected, 2e-4f, "output");
 }
 
+// One dimension, a query of 1: scores are the keys. Key 0 is the largest, and the others' weights are
+// shares of its own.
+TEST_P(AttentionTest, WeightsAreExponentialsDownToTheLeast) {
+  ThreadPool pool(1);
+  constexpr size_t kKeys = 3000;
+  constexpr float kStep = 0.0213f;  // down to -64
+  KvCache kv(kKeys, 1, 1, KvType::kF32);
+  Mat<float> keys(kKeys, 1), values(kKeys, 1), q(1, 1), mean(1, kKeys);
+  q.data()[0] = 1.0f;
+  for (size_t i = 0; i < kKeys; ++i) keys.data()[i] = 7.0f - kStep * static_cast<float>(i);
+  kv.StoreKeys(AllRows(kKeys), keys.View(), pool);
+  kv.StoreValues(AllRows(kKeys), values.View(), pool);
+  Mat<float> out(1, 1);
+  const AttentionJob job{
+      .q = q.View(), .kv = &kv, .out = out.View(), .mean_weights = mean.View()};
+  Attend({&job, 1}, 1, pool);
+  const float* weights = mean.Row(0);
+  for (size_t i = 1; i < kKeys; ++i) {
+    const float score = keys.data()[i] - keys.data()[0];
+    const double expected = score < -60.0f ? 0.0 : std::exp(double{score});
+    ASSERT_NEAR(double{weights[i]} / double{weights[0]}, expected, 4e-7 * expected) << score;
+  }
+}
+
 TEST(Attention, NoQueriesIsNoWork) {
   ThreadPool pool(2);
   const Sequence sequence = MakeSequence(10, 1, 16, KvType::kF32, pool, 15);
