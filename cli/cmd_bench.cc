@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 struct Flags {
   ModelFlags model;
   std::string shape, type = "Q4_0", caches = "none,spa";
-  size_t layers = 4, prompt = 256, gen = 256, block = 32, steps = 8, repeat = 3;
+  size_t layers = 4, prompt = 256, gen = 256, block = 32, steps = 8, repeat = 3, parallel = 1;
   std::optional<size_t> window;
   bool kernels = false, warm = false, json = false;
   RaceFlags race;
@@ -141,7 +141,8 @@ struct CacheResult {
   double first_seconds = 0.0;  // the first step, which is dense
   double step_seconds = 0.0;   // mean of the later steps, in the best run
   std::vector<double> phases;  // of that mean
-  double rows_fraction = 0.0;  // of the later steps
+  double tokens_per_second = 0.0;  // of all requests, one token of each per step
+  double rows_fraction = 0.0;      // of the later steps
   double gflops = 0.0;
   size_t memory_bytes = 0;
 };
@@ -169,12 +170,30 @@ struct StepWork {
   }
 };
 
+// Counted since a generation began, summed over those that step together.
+struct Counts {
+  uint64_t rows = 0, kv_rows = 0, attended = 0, total = 0;
+
+  explicit Counts(std::span<Generation* const> generations) {
+    for (Generation* generation : generations) {
+      rows += generation->rows_computed();
+      kv_rows += generation->state().kv_rows_computed;
+      attended += generation->state().rows_attended;
+      total += generation->rows_total();
+    }
+  }
+};
+
+std::vector<TokenId> RandomPrompt(size_t num_tokens, size_t request) {
+  std::vector<TokenId> prompt(num_tokens);
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    prompt[i] = static_cast<TokenId>(RandomStream(7, request, i).Bits(0) % 256);
+  }
+  return prompt;
+}
+
 CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& flags) {
   const SharedCache cache = engine.PrepareCache(spec, {.warm = flags.warm});
-  std::vector<TokenId> prompt(flags.prompt);
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    prompt[i] = static_cast<TokenId>(RandomStream(7, 0, i).Bits(0) % 256);
-  }
   DecodeOptions options = engine.DefaultDecodeOptions();
   options.gen_length = options.steps = flags.gen;
   options.block_length = flags.block;
@@ -188,11 +207,15 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
     std::unique_ptr<Generation> earlier;
     Runner runner(engine);
     if (flags.warm) {
-      Generation& donor = runner.Add({prompt, options, cache});
+      Generation& donor = runner.Add({RandomPrompt(flags.prompt, 0), options, cache});
       runner.Step();
       earlier = runner.Remove(donor);
     }
-    Generation* generation = &runner.Add({prompt, options, cache, earlier.get()});
+    std::vector<Generation*> generations;
+    for (size_t request = 0; request < flags.parallel; ++request) {
+      generations.push_back(
+          &runner.Add({RandomPrompt(flags.prompt, request), options, cache, earlier.get()}));
+    }
     const auto timed_step = [&] {
       clock.Reset();
       const auto start = Clock::now();
@@ -203,32 +226,35 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
     // A cache may do more in one step than in the next, so the mean of a run's steps counts.
     double seconds = 0.0, head_rows = 0.0;
     std::vector<double> phases(kPhaseNames.size());
-    const uint64_t rows_before = generation->rows_computed();
-    const uint64_t kv_rows_before = generation->state().kv_rows_computed;
-    const uint64_t attended_before = generation->state().rows_attended;
-    const uint64_t total_before = generation->rows_total();
+    const Counts before(generations);
     size_t steps = 0;
-    for (; steps < flags.steps && !generation->done(); ++steps) {
+    for (; steps < flags.steps && !generations[0]->done(); ++steps) {
       seconds += timed_step();
       for (size_t p = 0; p < phases.size(); ++p) phases[p] += clock.seconds(static_cast<Phase>(p));
-      head_rows += static_cast<double>(generation->decoder().positions().size());
+      for (const Generation* generation : generations) {
+        head_rows += static_cast<double>(generation->decoder().positions().size());
+      }
     }
-    best.memory_bytes = generation->cache_bytes();
+    best.memory_bytes = 0;
+    for (const Generation* generation : generations) best.memory_bytes += generation->cache_bytes();
     const auto count = static_cast<double>(steps);
     if (steps == 0 || seconds / count >= best.step_seconds) continue;
     best.step_seconds = seconds / count;
     best.phases = phases;
     for (double& phase : best.phases) phase /= count;
-    const auto rows = static_cast<double>(generation->rows_computed() - rows_before);
-    const auto total = static_cast<double>(generation->rows_total() - total_before);
+    const Counts after(generations);
+    const auto rows = static_cast<double>(after.rows - before.rows);
+    const auto total = static_cast<double>(after.total - before.total);
     best.rows_fraction = rows / total;
-    const StepWork work{
-        .rows = rows,
-        .kv_rows = static_cast<double>(generation->state().kv_rows_computed - kv_rows_before),
-        .attended = static_cast<double>(generation->state().rows_attended - attended_before),
-        .num_keys = total / (count * static_cast<double>(engine.config().num_layers)),
-        .head_rows = head_rows};
+    const auto layer_steps =
+        count * static_cast<double>(engine.config().num_layers * generations.size());
+    const StepWork work{.rows = rows,
+                        .kv_rows = static_cast<double>(after.kv_rows - before.kv_rows),
+                        .attended = static_cast<double>(after.attended - before.attended),
+                        .num_keys = total / layer_steps,
+                        .head_rows = head_rows};
     best.gflops = 1e-9 * work.Flops(engine.config()) / seconds;
+    best.tokens_per_second = static_cast<double>(generations.size()) * count / seconds;
   }
   if (best.phases.empty()) {
     throw Error("the answer of {} ends with its first step: give a longer --gen-length",
@@ -263,7 +289,7 @@ nlohmann::ordered_json ToJson(const std::vector<KernelResult>& kernels, double p
                               {"first_step_seconds", r.first_seconds},
                               {"step_seconds", r.step_seconds},
                               {"phases", phases},
-                              {"tokens_per_second", 1.0 / r.step_seconds},
+                              {"tokens_per_second", r.tokens_per_second},
                               {"rows_fraction", r.rows_fraction},
                               {"gflops", r.gflops},
                               {"memory_bytes", r.memory_bytes}});
@@ -293,7 +319,7 @@ void PrintTables(const std::vector<KernelResult>& kernels, double peak, double b
     for (const CacheResult& r : caches) {
       table.push_back({r.cache, fmt::format("{:.1f}", 1e3 * r.first_seconds),
                        fmt::format("{:.1f}", 1e3 * r.step_seconds),
-                       fmt::format("{:.2f}", 1.0 / r.step_seconds),
+                       fmt::format("{:.2f}", r.tokens_per_second),
                        fmt::format("{:.1f}%", 100.0 * r.rows_fraction),
                        fmt::format("{:.2f}", r.gflops / peak), FormatBytes(r.memory_bytes)});
       for (const double seconds : r.phases) {
@@ -425,11 +451,17 @@ void AddBench(CommandLine& line) {
   command.Add("--repeat", flags->repeat, "Runs per cache; the best counts (default 3)")
       .Between(1, 1000)
       .Without(race);
+  const Flag parallel =
+      command.Add("--parallel", flags->parallel, "Requests that step together (default 1)")
+          .Between(1, 1024)
+          .Without(kernels)
+          .Without(race);
   command
       .Add("--warm", flags->warm,
            "Start from the states of an earlier request with the same prompt (spa)")
       .Without(kernels)
-      .Without(race);
+      .Without(race)
+      .Without(parallel);
   command.Add("--json", flags->json, "Print one JSON object");
   command.Footer(
       "Examples:\n"
