@@ -15,6 +15,7 @@
 
 #include <type_traits>
 
+#include "kernels/amx_tiles-inl.h"
 #include "kernels/byte_dot-inl.h"
 #include "kernels/for_each-inl.h"
 #include "kernels/panels.h"
@@ -264,10 +265,34 @@ struct Quads {
   using Int4InSuper = std::conditional_t<kFloatTotals, QuadDotFloats, Int4>;
   using Int6 = QuadDotSums<kZeroPoint6>;
   using Int6InSuper = Int6;
+  using Int6InHalves = Int6;
   using Int8 = QuadDotSums<HWY_ARCH_X86 ? kZeroPoint8 : 0>;  // Arm multiplies signed bytes
 };
 
+#if SPA_HAS_AMX_TILES
+// Tiles have summed the products of whole groups before they are scaled.
+template <class Arithmetic>
+struct InTiles : Arithmetic {
+  static constexpr bool kSigned = false;
+};
+struct SignedInTiles : QuadDotSums<0> {
+  static constexpr bool kSigned = true;
+};
+struct Tiles {
+  using Int4 = InTiles<Quads::Int4>;
+  using Int4InSuper = InTiles<Quads::Int4InSuper>;
+  using Int6 = InTiles<Quads::Int6>;
+  using Int6InSuper = InTiles<Quads::Int6InSuper>;
+  using Int6InHalves = Quads::Int6InHalves;  // sums over half a group
+  using Int8 = SignedInTiles;
+};
+#endif
+
 #endif  // SPA_HAS_QUAD_DOT
+
+template <class Arithmetic>
+concept MadeInTiles = requires { Arithmetic::kSigned; };
+
 #if SPA_HAS_PAIR_DOT
 
 template <class V>
@@ -358,6 +383,7 @@ struct Pairs {
   using Int4InSuper = Int4Pairs;
   using Int6 = Int6Pairs;
   using Int6InSuper = Int6InSuperPairs;
+  using Int6InHalves = Int6InSuperPairs;
   using Int8 = Int8Pairs;
 };
 
@@ -366,6 +392,8 @@ struct Pairs {
 // A group of each row of a product: of one tile of activations, or of two.
 struct RowGroups {
   const ActivationGroup* HWY_RESTRICT tiles[kRowsAtATime / kTileRows];
+  // From the first group on, [groups][16 rows][16], if made in AMX tiles.
+  const int32_t* HWY_RESTRICT tile_sums = nullptr;
 
   HWY_INLINE const ActivationGroup& Row(size_t row) const {
     return tiles[row / kTileRows][row % kTileRows];
@@ -526,10 +554,32 @@ HWY_INLINE void ExchangeInPairs([[maybe_unused]] Sum (&sums)[kRows][kVecs]) {
 #endif
 }
 
+// Adds the products of the quads [first, end) of the group that a has come to, which is number g of
+// the block.
+template <class Arithmetic, bool kNibbles, size_t kRows>
+HWY_INLINE void AddProducts(const uint8_t* HWY_RESTRICT values, const RowGroups& a, size_t g,
+                            size_t first, size_t end,
+                            typename Arithmetic::Sum (&sums)[kRows][kVecs]) {
+  if constexpr (MadeInTiles<Arithmetic>) {
+    const int32_t* HWY_RESTRICT made = a.tile_sums + g * kAmxRows * kPanelWidth;
+    ForEach<kRows>([&](size_t r) HWY_ATTR {
+      sums[r][0] = hn::Add(sums[r][0], hn::Load(DI32(), made + r * kPanelWidth));
+    });
+  } else {
+    ExchangeInPairs(sums);
+    HWY_UNROLL(4)
+    for (size_t quad = first; quad < end; quad += 2) {
+      AddQuads<Arithmetic, kNibbles>(values + quad / 2 * kTwoQuadsBytes<kNibbles>, a, quad, sums);
+    }
+    ExchangeInPairs(sums);
+  }
+}
+
 // What is added to the sums of kRows rows, by the form of the scales. acc: [kRows][16]
 
-template <class Arithmetic, bool kNibbles, bool kHasMin>
+template <class ArithmeticOfForm, bool kNibbles, bool kHasMin>
 struct Groups {
+  using Arithmetic = ArithmeticOfForm;
   template <size_t kRows>
   static HWY_NOINLINE HWY_FLATTEN void Add(RowGroups a, const WeightBlock& w, size_t num_groups,
                                            Prefetch::Lines next, float* HWY_RESTRICT acc) {
@@ -539,19 +589,15 @@ struct Groups {
     const float* HWY_RESTRICT mins = w.mins;
     VF32 floats[kRows][kVecs];
     LoadSums(acc, floats);
-    for (; num_groups > 0; --num_groups, a.Advance(1)) {
+    for (size_t g = 0; g < num_groups; ++g, a.Advance(1)) {
       next.FetchGroup();
       Sum sums[kRows][kVecs];
       ForEach<kRows>([&](size_t r) HWY_ATTR {
         const Sum start = kHasMin ? hn::Zero(hn::DFromV<Sum>()) : Arithmetic::Start(a.Row(r));
         for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
       });
-      ExchangeInPairs(sums);
-      HWY_UNROLL(4)
-      for (size_t quad = 0; quad < kQuadsPerGroup; quad += 2, values += kTwoQuadsBytes<kNibbles>) {
-        AddQuads<Arithmetic, kNibbles>(values, a, quad, sums);
-      }
-      ExchangeInPairs(sums);
+      AddProducts<Arithmetic, kNibbles>(values, a, g, 0, kQuadsPerGroup, sums);
+      values += kQuadsPerGroup / 2 * kTwoQuadsBytes<kNibbles>;
       VI32 totals[kRows][kVecs];
       ForEach<kRows>([&](size_t r) HWY_ATTR {
         for (size_t v = 0; v < kVecs; ++v) totals[r][v] = Arithmetic::Finish(sums[r][v]);
@@ -565,8 +611,9 @@ struct Groups {
 };
 
 // kParts: how many scales a group has. Types with two have a zero point, those with one a min.
-template <class Arithmetic, bool kNibbles, size_t kParts>
+template <class ArithmeticOfForm, bool kNibbles, size_t kParts>
 struct SuperBlocks {
+  using Arithmetic = ArithmeticOfForm;
   static constexpr bool kHasMin = kParts == 1;
 
   template <size_t kRows>
@@ -602,13 +649,8 @@ struct SuperBlocks {
               if constexpr (!kHasMin) start = Arithmetic::StartAt(group.Row(r), part);
               for (size_t v = 0; v < kVecs; ++v) sums[r][v] = start;
             });
-            ExchangeInPairs(sums);
-            HWY_UNROLL(4)
-            for (size_t quad = first; quad < first + kQuadsPerSum; quad += 2) {
-              AddQuads<Arithmetic, kNibbles>(values + quad / 2 * kTwoQuadsBytes<kNibbles>, group,
-                                             quad, sums);
-            }
-            ExchangeInPairs(sums);
+            AddProducts<Arithmetic, kNibbles>(values, group, g + j, first, first + kQuadsPerSum,
+                                              sums);
             ForEach<kRows>([&](size_t r) HWY_ATTR {
               for (size_t v = 0; v < kVecs; ++v) {
                 const VI16 scales = hn::Load(d16, scale_pairs + part * 2 * kPanelWidth + v * kPair);
@@ -673,16 +715,23 @@ WeightBlock& OwnBlock() {
   return *block.data();
 }
 
+class PartTiles;  // amx_tiles-inl.h
+struct NoTiles {
+  NoTiles(const MatMulPart&, size_t) {}
+};
+
 template <bool kNibbles, class Form>
 void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels& w,
                      const float* bias, const MatMulPart& part, MatView<float> y) {
   WeightBlock& block = OwnBlock();
   PartSums sums(part);
+  constexpr bool kTiles = MadeInTiles<typename Form::Arithmetic>;
+  [[maybe_unused]] std::conditional_t<kTiles, PartTiles, NoTiles> tiles(part, kBlockGroups);
   const size_t blocks_per_panel = (x.num_groups + kBlockGroups - 1) / kBlockGroups;
   const size_t num_blocks = blocks_per_panel * part.num_panels;
   // With many rows a block of activations meets all panels before the next comes from L3. Few rows
   // fit in L2 whole, and their weights are best read as they lie in memory.
-  const bool panel_by_panel = part.num_rows <= kFewRows;
+  const bool panel_by_panel = !kTiles && part.num_rows <= kFewRows;
   const auto panel_of = [&](size_t b) {
     return panel_by_panel ? b / blocks_per_panel : b % part.num_panels;
   };
@@ -694,6 +743,9 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
     const size_t first = first_group_of(b);
     const size_t count = HWY_MIN(kBlockGroups, x.num_groups - first);
     UnpackBlock(w, part.first_panel + panel, first, count, kNibbles, block);
+    if constexpr (kTiles) {
+      if (panel == 0) tiles.Gather(x, first, count);
+    }
     Prefetch prefetch;
     if (b + 1 < num_blocks) {
       prefetch =
@@ -705,6 +757,9 @@ void MultiplyIntPart(const Activations::Int8Rows& x, const PackedMatrix::Panels&
       RowGroups a;
       for (size_t t = 0; t < kRowsAtATime / kTileRows; ++t) {
         a.tiles[t] = x.Tile(part.first_tile + i / kTileRows + t) + first * kTileRows;
+      }
+      if constexpr (kTiles) {
+        a.tile_sums = tiles.template Sums<Form::Arithmetic::kSigned>(i, block.values, count);
       }
       AddRows<Form>(HWY_MIN(kRowsAtATime, part.num_rows - i), a, block, count, next,
                     sums.Row(panel, i));
@@ -735,6 +790,7 @@ void MultiplyIntBy(const Activations::Int8Rows& x, const PackedMatrix::Panels& w
                    const MatMulPart& part, MatView<float> y) {
   using Int6 = typename Sums::Int6;
   using Int6InSuper = typename Sums::Int6InSuper;
+  using Int6InHalves = typename Sums::Int6InHalves;
   using Int8 = typename Sums::Int8;
   switch (w.form) {
     case PanelForm::kInt4:
@@ -750,7 +806,7 @@ void MultiplyIntBy(const Activations::Int8Rows& x, const PackedMatrix::Panels& w
         case ScaleForm::kSuper:
           return MultiplyIntPart<false, SuperBlocks<Int6InSuper, false, 1>>(x, w, bias, part, y);
         default:
-          return MultiplyIntPart<false, SuperBlocks<Int6InSuper, false, 2>>(x, w, bias, part, y);
+          return MultiplyIntPart<false, SuperBlocks<Int6InHalves, false, 2>>(x, w, bias, part, y);
       }
     case PanelForm::kInt8:
       return MultiplyIntPart<false, Groups<Int8, false, false>>(x, w, bias, part, y);
@@ -761,6 +817,10 @@ void MultiplyIntBy(const Activations::Int8Rows& x, const PackedMatrix::Panels& w
 
 void MultiplyInt(const Activations::Int8Rows& x, const PackedMatrix::Panels& w, const float* bias,
                  const MatMulPart& part, MatView<float> y) {
+#if SPA_HAS_AMX_TILES
+  static_assert(kFewTiles * kTileRows <= kFewRows);  // tiles take bytes
+  if (HasAmx() && part.num_rows > kFewRows) return MultiplyIntBy<Tiles>(x, w, bias, part, y);
+#endif
 #if SPA_HAS_QUAD_DOT
   if (SumsQuads()) return MultiplyIntBy<Quads>(x, w, bias, part, y);
 #endif

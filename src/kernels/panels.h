@@ -15,6 +15,7 @@ inline constexpr size_t kPanelWidth = 16;  // output channels of a panel
 inline constexpr size_t kGroup = 32;       // inputs summed in integers before a scale is applied
 inline constexpr size_t kQuad = 4;         // inputs whose products one instruction sums
 inline constexpr size_t kTileRows = 4;     // rows of activations that lie side by side
+inline constexpr size_t kAmxRows = 16;     // rows of a tile of AMX
 
 // How the values of a panel lie in memory, input by input, 16 channels beside each other.
 enum class PanelForm {

@@ -18,4 +18,8 @@ SimdTargets FindSimdTargets();
 bool HasAvxVnni();
 void SetAvxVnniForTest(bool has);
 
+// Whether AVX3_DL has AMX beside it, and the system lets this process use its tiles.
+bool HasAmx();
+void SetAmxForTest(bool has);
+
 }  // namespace spa

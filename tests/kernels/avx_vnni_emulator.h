@@ -6,34 +6,22 @@
 #define SPA_EMULATES_AVX_VNNI 1
 
 #include <cpuid.h>
-#include <ucontext.h>
 
-#include <atomic>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "tests/kernels/instruction_catcher.h"
+
 namespace spa {
 
-// Catches while it lives; there is one at a time.
-class AvxVnniEmulator {
+class AvxVnniEmulator : public InstructionCatcher {
  public:
-  AvxVnniEmulator() {
+  AvxVnniEmulator() : InstructionCatcher(Emulate) {
     unsigned size = 0, offset = 0, c = 0, d = 0;
     __get_cpuid_count(0xd, 2, &size, &offset, &c, &d);
     high_halves_at_ = offset;
-    num_caught_ = 0;
-    struct sigaction action = {};
-    action.sa_sigaction = OnIllegalInstruction;
-    action.sa_flags = SA_SIGINFO;
-    sigaction(SIGILL, &action, &previous_);
   }
-  ~AvxVnniEmulator() { sigaction(SIGILL, &previous_, nullptr); }
-  AvxVnniEmulator(const AvxVnniEmulator&) = delete;
-  AvxVnniEmulator& operator=(const AvxVnniEmulator&) = delete;
-
-  size_t num_caught() const { return num_caught_; }
 
  private:
   // The registers as XSAVE lays them out: the low halves of all YMM, and elsewhere the high ones. A
@@ -65,17 +53,12 @@ class AvxVnniEmulator {
     std::byte* high_;
   };
 
-  static void OnIllegalInstruction(int, siginfo_t*, void* context) {
-    mcontext_t& machine = static_cast<ucontext_t*>(context)->uc_mcontext;
-    greg_t& address = machine.gregs[REG_RIP];
-    uint8_t code[5];
-    std::memcpy(code, reinterpret_cast<const void*>(address), sizeof(code));
+  static size_t Emulate(mcontext_t& machine, const uint8_t* code) {
     // VEX.256.66.0F38.W0 50 /r of three registers. Register numbers have their high bit in the
     // prefix, inverted.
     if (code[0] != 0xc4 || (code[1] & 0x1f) != 2 || (code[2] & 0x87) != 5 || code[3] != 0x50 ||
         (code[4] & 0xc0) != 0xc0) {
-      std::signal(SIGILL, SIG_DFL);  // and runs into it again
-      return;
+      return 0;
     }
     const size_t sum = (code[4] >> 3 & 7) + ((code[1] & 0x80) == 0 ? 8 : 0);
     const size_t factor = (code[4] & 7) + ((code[1] & 0x20) == 0 ? 8 : 0);
@@ -89,13 +72,10 @@ class AvxVnniEmulator {
     registers.Load(factor, s);
     for (size_t i = 0; i < 32; ++i) sums[i / 4] += u[i] * s[i];
     registers.Store(sum, sums);
-    address += sizeof(code);
-    ++num_caught_;
+    return 5;
   }
 
   static inline size_t high_halves_at_;  // in what XSAVE writes; slow to ask in a virtual machine
-  static inline std::atomic<size_t> num_caught_;
-  struct sigaction previous_ = {};
 };
 
 }  // namespace spa

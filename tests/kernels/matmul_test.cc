@@ -9,6 +9,7 @@
 #include "kernels/block_codec.h"
 #include "kernels/reference.h"
 #include "kernels/simd_targets.h"
+#include "tests/kernels/amx_emulator.h"
 #include "tests/kernels/avx_vnni_emulator.h"
 #include "tests/kernels/target_test.h"
 
@@ -371,6 +372,49 @@ TEST_F(AvxVnniTest, IsNamed) {
   EXPECT_EQ(FindSimdTargets().used, "AVX2 with VNNI");
   SetAvxVnniForTest(false);
   EXPECT_EQ(FindSimdTargets().used, "AVX2");
+}
+#endif
+
+#if SPA_EMULATES_AMX
+class AmxTest : public TargetTest {
+ protected:
+  void TearDown() override {
+    TargetTest::TearDown();
+    SetAmxForTest(process_has_it_);
+  }
+  const bool process_has_it_ = HasAmx();
+};
+SPA_FOR_EACH_TARGET(AmxTest);
+
+// Other targets do not use tiles.
+TEST_P(AmxTest, GivesTheBitsOfVnni) {
+  ThreadPool pool(2);
+  for (const DType dtype : kAllTypes) {
+    if (IsFloat(dtype)) continue;
+    for (const size_t m : {16, 17, 24, 31, 40, 215}) {
+      const size_t cols = m == 17 ? 1280 : 256;
+      const Weights w = RandomWeights(dtype, 21, cols, 30);
+      const PackedMatrix packed(w.source, pool);
+      const Mat<float> x = RandomMat(m, cols, 31);
+      const std::string what = fmt::format("{} m={}", Info(dtype).name, m);
+      SetAmxForTest(false);
+      const Mat<float> without = Product(x, packed, pool);
+      SetAmxForTest(true);
+      const AmxEmulator emulator;
+      const Mat<float> y = Product(x, packed, pool);
+      EXPECT_TRUE(SameBits(without.data(), y.data(), m * 21)) << what;
+      // 16 rows are few, and the sums of Q6_K go over half a group.
+      const bool uses_tiles = GetParam() == HWY_AVX3_DL && m > 16 && dtype != DType::kQ6_K;
+      EXPECT_EQ(emulator.num_caught() > 0, uses_tiles && !process_has_it_) << what;
+    }
+  }
+}
+
+TEST_P(AmxTest, IsNamed) {
+  SetAmxForTest(true);
+  EXPECT_EQ(FindSimdTargets().used.ends_with(" with AMX"), GetParam() == HWY_AVX3_DL);
+  SetAmxForTest(false);
+  EXPECT_FALSE(FindSimdTargets().used.ends_with(" with AMX"));
 }
 #endif
 
