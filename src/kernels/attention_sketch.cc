@@ -43,73 +43,103 @@ void SketchRow(const float* HWY_RESTRICT row, size_t num_heads, size_t head_dim,
   }
 }
 
-HWY_INLINE float Dot(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t n) {
+// Outputs that are followed together, so that a key is read once for all of them.
+constexpr size_t kTogether = 4;
+
+// dots[r] = queries[r] times the key, both [n]
+HWY_INLINE void Dots(const float* const (&queries)[kTogether], const float* HWY_RESTRICT key,
+                     size_t n, float (&dots)[kTogether]) {
   constexpr hn::CappedTag<float, 8> df;
   const size_t lanes = hn::Lanes(df);
-  auto s0 = hn::Zero(df), s1 = hn::Zero(df);
+  hn::Vec<decltype(df)> even[kTogether], odd[kTogether];
+  for (size_t r = 0; r < kTogether; ++r) even[r] = odd[r] = hn::Zero(df);
   size_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    s0 = hn::MulAdd(hn::LoadU(df, a + i), hn::LoadU(df, b + i), s0);
-    s1 = hn::MulAdd(hn::LoadU(df, a + i + lanes), hn::LoadU(df, b + i + lanes), s1);
-  }
-  float sum = hn::GetLane(hn::SumOfLanes(df, hn::Add(s0, s1)));
-  for (; i < n; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-// weights[h] = exp(score - log_sum), the share of the old sum of weights.
-// weights: [num_heads and what fills the last vector]
-void Weights(const KeyChanges& changes, const float* query, const float* keys,
-             const float* log_sums, float* weights) {
-  constexpr hn::CappedTag<float, 8> df;
-  for (size_t h = 0; h < changes.num_heads; ++h) {
-    const float* key = keys + h / changes.group * changes.head_dim;
-    weights[h] = changes.score_scale * Dot(query + h * changes.head_dim, key, changes.head_dim) -
-                 log_sums[h];
-  }
-  for (size_t h = 0; h < changes.num_heads; h += hn::Lanes(df)) {
-    hn::StoreU(hn::Exp(df, hn::LoadU(df, weights + h)), df, weights + h);
-  }
-}
-
-bool FollowOutput(const KeyChanges& changes, const float* HWY_RESTRICT query,
-                  const FollowedOutput& output) {
-  constexpr DSketch df;
-  constexpr size_t kMostHeads = 256;
-  const size_t num_heads = changes.num_heads;
-  if (num_heads > kMostHeads) return false;
-  HWY_ALIGN float sums[kMostHeads];  // of weights, as a share of the old sum
-  HWY_ALIGN float added[kMostHeads] = {}, removed[kMostHeads] = {};
-  std::fill_n(sums, num_heads, 1.0f);
-  for (size_t c = 0; c < changes.size(); ++c) {
-    Weights(changes, query, changes.new_keys.Row(c), output.log_sums, added);
-    if (changes.was_seen[c] != 0) {
-      Weights(changes, query, changes.old_keys.Row(c), output.log_sums, removed);
-    } else {
-      std::fill_n(removed, num_heads, 0.0f);
+    const auto k0 = hn::LoadU(df, key + i), k1 = hn::LoadU(df, key + i + lanes);
+    for (size_t r = 0; r < kTogether; ++r) {
+      even[r] = hn::MulAdd(hn::LoadU(df, queries[r] + i), k0, even[r]);
+      odd[r] = hn::MulAdd(hn::LoadU(df, queries[r] + i + lanes), k1, odd[r]);
     }
-    const float* new_value = changes.new_values.Row(c);
-    const float* old_value = changes.old_values.Row(c);
-    for (size_t h = 0; h < num_heads; ++h) {
-      sums[h] += added[h] - removed[h];
-      const auto add = hn::Set(df, added[h]), remove = hn::Set(df, removed[h]);
-      for (size_t i = h * kSketchWidth; i < (h + 1) * kSketchWidth; i += hn::Lanes(df)) {
-        const auto with =
-            hn::MulAdd(add, hn::LoadU(df, new_value + i), hn::LoadU(df, output.sketch + i));
-        hn::StoreU(hn::NegMulAdd(remove, hn::LoadU(df, old_value + i), with), df,
-                   output.sketch + i);
+  }
+  for (size_t r = 0; r < kTogether; ++r) {
+    dots[r] = hn::GetLane(hn::SumOfLanes(df, hn::Add(even[r], odd[r])));
+    for (size_t rest = i; rest < n; ++rest) dots[r] += queries[r][rest] * key[rest];
+  }
+}
+
+// weights[r][change][new, old][head] = exp(score - log_sum), the share of the old sum of weights
+void Weights(const KeyChanges& changes, std::span<const FollowedOutput> outputs,
+             Mat<float>& weights) {
+  constexpr hn::CappedTag<float, 8> df;
+  const size_t num_heads = changes.num_heads, count = 2 * changes.size() * num_heads;
+  weights.Resize(kTogether, (count + hn::Lanes(df) - 1) / hn::Lanes(df) * hn::Lanes(df));
+  // Where there are fewer outputs the first is followed several times.
+  const auto output = [&](size_t r) -> const FollowedOutput& {
+    return outputs[r < outputs.size() ? r : 0];
+  };
+  for (size_t h = 0; h < num_heads; ++h) {
+    const float* queries[kTogether];
+    for (size_t r = 0; r < kTogether; ++r) queries[r] = output(r).query + h * changes.head_dim;
+    const size_t first = h / changes.group * changes.head_dim;
+    for (size_t c = 0; c < changes.size(); ++c) {
+      for (size_t old = 0; old < 2; ++old) {
+        const Mat<float>& keys = old == 1 ? changes.old_keys : changes.new_keys;
+        float dots[kTogether];
+        Dots(queries, keys.Row(c) + first, changes.head_dim, dots);
+        for (size_t r = 0; r < kTogether; ++r) {
+          weights.Row(r)[(2 * c + old) * num_heads + h] =
+              changes.score_scale * dots[r] - output(r).log_sums[h];
+        }
       }
     }
   }
-  for (size_t h = 0; h < num_heads; ++h) {
-    if (!(sums[h] >= kLeastShare && sums[h] <= kLargestShare)) return false;
-    const auto factor = hn::Set(df, 1.0f / sums[h]);
-    for (size_t i = h * kSketchWidth; i < (h + 1) * kSketchWidth; i += hn::Lanes(df)) {
-      hn::StoreU(hn::Mul(hn::LoadU(df, output.sketch + i), factor), df, output.sketch + i);
+  for (size_t r = 0; r < outputs.size(); ++r) {
+    for (size_t i = 0; i < count; i += hn::Lanes(df)) {
+      hn::StoreU(hn::Exp(df, hn::LoadU(df, weights.Row(r) + i)), df, weights.Row(r) + i);
     }
-    output.log_sums[h] += std::log(sums[h]);
+  }
+}
+
+// Brings one output up to date; false if it cannot be trusted.
+bool UpdateOutput(const KeyChanges& changes, const float* HWY_RESTRICT weights,
+                  const FollowedOutput& output) {
+  constexpr DSketch df;
+  const size_t num_heads = changes.num_heads;
+  for (size_t h = 0; h < num_heads; ++h) {
+    float sum = 1.0f;  // of weights, as a share of the old sum
+    float* sketch = output.sketch + h * kSketchWidth;
+    for (size_t c = 0; c < changes.size(); ++c) {
+      const float added = weights[2 * c * num_heads + h];
+      const float removed =
+          changes.was_seen[c] != 0 ? weights[(2 * c + 1) * num_heads + h] : 0.0f;
+      sum += added - removed;
+      const float* new_value = changes.new_values.Row(c) + h * kSketchWidth;
+      const float* old_value = changes.old_values.Row(c) + h * kSketchWidth;
+      const auto add = hn::Set(df, added), remove = hn::Set(df, removed);
+      for (size_t i = 0; i < kSketchWidth; i += hn::Lanes(df)) {
+        const auto with = hn::MulAdd(add, hn::LoadU(df, new_value + i), hn::LoadU(df, sketch + i));
+        hn::StoreU(hn::NegMulAdd(remove, hn::LoadU(df, old_value + i), with), df, sketch + i);
+      }
+    }
+    if (!(sum >= kLeastShare && sum <= kLargestShare)) return false;
+    const auto factor = hn::Set(df, 1.0f / sum);
+    for (size_t i = 0; i < kSketchWidth; i += hn::Lanes(df)) {
+      hn::StoreU(hn::Mul(hn::LoadU(df, sketch + i), factor), df, sketch + i);
+    }
+    output.log_sums[h] += std::log(sum);
   }
   return true;
+}
+
+void FollowOutputs(const KeyChanges& changes, std::span<FollowedOutput> outputs) {
+  thread_local Mat<float> weights;
+  for (size_t first = 0; first < outputs.size(); first += kTogether) {
+    const auto some = outputs.subspan(first, std::min(kTogether, outputs.size() - first));
+    Weights(changes, some, weights);
+    for (size_t r = 0; r < some.size(); ++r) {
+      some[r].is_trusted = UpdateOutput(changes, weights.Row(r), some[r]);
+    }
+  }
 }
 
 }  // namespace spa::HWY_NAMESPACE
@@ -119,7 +149,7 @@ HWY_AFTER_NAMESPACE();
 namespace spa {
 
 HWY_EXPORT(SketchRow);
-HWY_EXPORT(FollowOutput);
+HWY_EXPORT(FollowOutputs);
 
 std::vector<float> SketchSigns(size_t size) {
   constexpr uint64_t kSeed = 8;
@@ -134,8 +164,8 @@ void SketchHeads(const float* row, size_t num_heads, size_t head_dim, size_t gro
   HWY_DYNAMIC_DISPATCH(SketchRow)(row, num_heads, head_dim, group, signs, sketch);
 }
 
-bool Follow(const KeyChanges& changes, const float* query, const FollowedOutput& output) {
-  return HWY_DYNAMIC_DISPATCH(FollowOutput)(changes, query, output);
+void Follow(const KeyChanges& changes, std::span<FollowedOutput> outputs) {
+  HWY_DYNAMIC_DISPATCH(FollowOutputs)(changes, outputs);
 }
 
 }  // namespace spa

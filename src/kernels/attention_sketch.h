@@ -41,12 +41,14 @@ struct KeyChanges {
 
 // What is known of a query's attention.
 struct FollowedOutput {
-  float* log_sums;  // [num_heads], log of the sum of exp(score)
-  float* sketch;    // [num_heads * kSketchWidth]
+  const float* query;  // [num_heads * head_dim]
+  float* log_sums;     // [num_heads], log of the sum of exp(score)
+  float* sketch;       // [num_heads * kSketchWidth]
+  // Not if a head reads little but what changed. The rest is then worth nothing.
+  bool is_trusted = true;
 };
 
-// Brings the output of a query up to date. False: the result cannot be trusted, since a head reads
-// little but what changed.
-bool Follow(const KeyChanges& changes, const float* query, const FollowedOutput& output);
+// Brings the outputs up to date.
+void Follow(const KeyChanges& changes, std::span<FollowedOutput> outputs);
 
 }  // namespace spa

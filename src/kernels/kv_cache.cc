@@ -205,9 +205,10 @@ void KvCache::LoadValue(size_t row, float* out) const {
   if (!HasByteValues(store.type)) {
     return DecodeKept(KeptTypeOf(store.type), encoded.data(), cols, out);
   }
-  for (size_t i = 0; i < cols; ++i) {
-    out[i] = *store.ValueScales(i / store.head_dim, row) *
-             static_cast<float>(static_cast<int8_t>(encoded.data()[i]));
+  const auto* bytes = reinterpret_cast<const int8_t*>(encoded.data());
+  for (size_t head = 0; head < store.num_kv_heads; ++head) {
+    const float scale = *store.ValueScales(head, row);
+    for (size_t i = 0; i < store.head_dim; ++i) *out++ = scale * static_cast<float>(*bytes++);
   }
 }
 

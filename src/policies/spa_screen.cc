@@ -18,6 +18,8 @@ constexpr float kLeastDrift = 1e-6f;
 constexpr double kCostOfChange = 2.0, kOtherDimensions = 64.0;
 // How many layers' answers share_saved_ remembers.
 constexpr double kMemory = 16.0;
+// Rows of a task.
+constexpr size_t kFollowedAtATime = 4;
 
 }  // namespace
 
@@ -113,14 +115,26 @@ void AttentionScreen::FollowRows(const KeysView& view, Layer& layer) const {
       if (row >= layer.first_row) layer.is_known[row - layer.first_row] = 0;
     }
   }
+  std::vector<size_t> places;
+  for (size_t place = 0; place < layer.is_known.size(); ++place) {
+    if (layer.is_known[place] != 0) places.push_back(place);
+  }
   const size_t q_dim = changes.num_heads * changes.head_dim;
-  ParallelRows(*view.pool, layer.is_known.size(), changes.size() * q_dim, [&](size_t place) {
-    if (layer.is_known[place] == 0) return;
-    thread_local std::vector<float> query;
-    query.resize(q_dim);
-    view.kept_q->Load(static_cast<uint32_t>(layer.first_row + place), query.data());
-    if (!Follow(changes, query.data(), {layer.log_sums.Row(place), layer.now.Row(place)})) {
-      layer.is_known[place] = 0;
+  const size_t num_parts = (places.size() + kFollowedAtATime - 1) / kFollowedAtATime;
+  ParallelRows(*view.pool, num_parts, kFollowedAtATime * changes.size() * q_dim, [&](size_t part) {
+    thread_local Mat<float> queries;
+    queries.Resize(kFollowedAtATime, q_dim);
+    std::vector<FollowedOutput> outputs;
+    const size_t first = part * kFollowedAtATime;
+    const size_t end = std::min(places.size(), first + kFollowedAtATime);
+    for (size_t i = first; i < end; ++i) {
+      float* query = queries.Row(i - first);
+      view.kept_q->Load(static_cast<uint32_t>(layer.first_row + places[i]), query);
+      outputs.push_back({query, layer.log_sums.Row(places[i]), layer.now.Row(places[i])});
+    }
+    Follow(changes, outputs);
+    for (size_t i = first; i < end; ++i) {
+      if (!outputs[i - first].is_trusted) layer.is_known[places[i]] = 0;
     }
   });
 }

@@ -77,8 +77,13 @@ TEST_P(AttentionSketchTest, FollowsKeysThatChangeAndKeysThatAppear) {
     kv.StoreValues(changed, RandomMat(3, kv_dim, 5).View(), pool);
     load(changes.new_keys, changes.new_values);
     const Outputs after = AttendAll(q, kv, s.num_heads, {}, signs, pool);
+    std::vector<FollowedOutput> outputs;
     for (size_t i = 0; i < q.rows(); ++i) {
-      ASSERT_TRUE(Follow(changes, q.Row(i), {before.log_sums.Row(i), before.sketches.Row(i)}));
+      outputs.push_back({q.Row(i), before.log_sums.Row(i), before.sketches.Row(i)});
+    }
+    Follow(changes, outputs);
+    for (size_t i = 0; i < q.rows(); ++i) {
+      ASSERT_TRUE(outputs[i].is_trusted);
       for (size_t h = 0; h < s.num_heads; ++h) {
         EXPECT_NEAR(before.log_sums.Row(i)[h], after.log_sums.Row(i)[h], 1e-5);
       }
@@ -105,7 +110,9 @@ TEST_P(AttentionSketchTest, GivesUpOnAHeadThatReadsOnlyWhatChanged) {
     changes.new_keys.Row(0)[i] = 0.0f;
     changes.old_values.Row(0)[i] = changes.new_values.Row(0)[i] = 1.0f;
   }
-  EXPECT_FALSE(Follow(changes, query.data(), {log_sums.data(), sketch.data()}));
+  FollowedOutput output{query.data(), log_sums.data(), sketch.data()};
+  Follow(changes, {&output, 1});
+  EXPECT_FALSE(output.is_trusted);
 }
 
 TEST(AttentionSketch, KeepsLengthsOnAverage) {
