@@ -160,23 +160,24 @@ double FfnWidth(const ModelConfig& config) {
 
 // What a step actually computed.
 struct StepWork {
-  double rows, kv_rows, attended, num_keys, head_rows;
+  double rows, q_rows, kv_rows, attended, num_keys, head_rows;
 
   double Flops(const ModelConfig& c) const {
     const auto d = static_cast<double>(c.model_dim), q = static_cast<double>(c.q_dim());
     const auto kv = static_cast<double>(c.kv_dim()), f = FfnWidth(c);
-    return rows * 2.0 * d * (2.0 * q + 3.0 * f) + attended * 4.0 * q * num_keys +
-           kv_rows * 2.0 * d * kv + head_rows * 2.0 * d * static_cast<double>(c.vocab_rows);
+    return rows * 2.0 * d * (q + 3.0 * f) + q_rows * 2.0 * d * q + kv_rows * 2.0 * d * kv +
+           attended * 4.0 * q * num_keys + head_rows * 2.0 * d * static_cast<double>(c.vocab_rows);
   }
 };
 
 // Counted since a generation began, summed over those that step together.
 struct Counts {
-  uint64_t rows = 0, kv_rows = 0, attended = 0, total = 0;
+  uint64_t rows = 0, q_rows = 0, kv_rows = 0, attended = 0, total = 0;
 
   explicit Counts(std::span<Generation* const> generations) {
     for (Generation* generation : generations) {
       rows += generation->rows_computed();
+      q_rows += generation->state().q_rows_computed;
       kv_rows += generation->state().kv_rows_computed;
       attended += generation->state().rows_attended;
       total += generation->rows_total();
@@ -249,6 +250,7 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
     const auto layer_steps =
         count * static_cast<double>(engine.config().num_layers * generations.size());
     const StepWork work{.rows = rows,
+                        .q_rows = static_cast<double>(after.q_rows - before.q_rows),
                         .kv_rows = static_cast<double>(after.kv_rows - before.kv_rows),
                         .attended = static_cast<double>(after.attended - before.attended),
                         .num_keys = total / layer_steps,

@@ -169,6 +169,7 @@ void LayerStep::Plan(std::span<const SequenceStep> batch, std::vector<RowSet>& l
                       : plan.k_rows.Union(q_rows).Union(plan.v_rows);
     if (state.keeps().inputs) RestoreInputs(state, live[s], in_rows_[s].Union(plan.out_rows));
     state.kv_rows_computed += plan.k_rows.size() + plan.v_rows.size();
+    state.q_rows_computed += q_rows.size();
   }
 }
 

@@ -81,6 +81,7 @@ class SequenceState {
   uint64_t rows_computed = 0;
   uint64_t rows_total = 0;
   uint64_t kv_rows_computed = 0;  // keys and values projected, counted together
+  uint64_t q_rows_computed = 0;   // queries projected
   uint64_t rows_attended = 0;     // queries of attention, recomputed rows or not
   // Rows recomputed per layer in the last step; filled only when `trace` is set.
   bool trace = false;
