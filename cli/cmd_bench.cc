@@ -138,9 +138,9 @@ std::vector<KernelResult> AttentionKernels(const Flags& flags, ThreadPool& pool)
 
 struct CacheResult {
   std::string cache;
-  double first_seconds = 0.0;  // the first step, which is dense
-  double step_seconds = 0.0;   // mean of the later steps, in the best run
-  std::vector<double> phases;  // of that mean
+  double first_seconds = 0.0;      // the first step, which is dense
+  double step_seconds = 0.0;       // mean of the later steps, in the best run
+  std::vector<double> phases;      // of that mean
   double tokens_per_second = 0.0;  // of all requests, one token of each per step
   double rows_fraction = 0.0;      // of the later steps
   double gflops = 0.0;

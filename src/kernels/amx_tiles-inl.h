@@ -40,7 +40,7 @@ class PartTiles {
     // tmm0: sums, tmm1: a group of 16 rows, tmm2: the group's weights of 16 channels
     alignas(64) struct {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {kPanelWidth * sizeof(int32_t), kGroup, kPanelWidth * kQuad};
+      uint16_t row_bytes[16] = {kSumBytes, kGroup, kQuadBytes};
       uint8_t rows[16] = {kAmxRows, kAmxRows, kGroup / kQuad};
     } shapes;
     static_assert(sizeof(shapes) == 64);
@@ -75,6 +75,9 @@ class PartTiles {
 
  private:
   static constexpr size_t kRowsBytes = kAmxRows * kGroup, kSums = kAmxRows * kPanelWidth;
+  // Bytes of a row of tiles of sums and of weights.
+  static constexpr size_t kSumBytes = kPanelWidth * sizeof(int32_t);
+  static constexpr size_t kQuadBytes = kPanelWidth * kQuad;
 
   int8_t* Rows(size_t tile, size_t group) const {
     return rows_ + (tile * max_groups_ + group) * kRowsBytes;
@@ -87,17 +90,14 @@ class PartTiles {
         "tileloadd (%0,%1,1), %%tmm1\n\t"
         "tileloadd (%2,%3,1), %%tmm2"
         :
-        : "r"(rows), "r"(kGroup), "r"(weights), "r"(kPanelWidth * kQuad)
+        : "r"(rows), "r"(kGroup), "r"(weights), "r"(kQuadBytes)
         : "memory");
     if constexpr (kSigned) {
       asm volatile("tdpbssd %tmm2, %tmm1, %tmm0");
     } else {
       asm volatile("tdpbsud %tmm2, %tmm1, %tmm0");
     }
-    asm volatile("tilestored %%tmm0, (%0,%1,1)"
-                 :
-                 : "r"(sums), "r"(kPanelWidth * sizeof(int32_t))
-                 : "memory");
+    asm volatile("tilestored %%tmm0, (%0,%1,1)" : : "r"(sums), "r"(kSumBytes) : "memory");
   }
 
   MatMulPart part_;

@@ -110,8 +110,7 @@ bool UpdateOutput(const KeyChanges& changes, const float* HWY_RESTRICT weights,
     float* sketch = output.sketch + h * kSketchWidth;
     for (size_t c = 0; c < changes.size(); ++c) {
       const float added = weights[2 * c * num_heads + h];
-      const float removed =
-          changes.was_seen[c] != 0 ? weights[(2 * c + 1) * num_heads + h] : 0.0f;
+      const float removed = changes.was_seen[c] != 0 ? weights[(2 * c + 1) * num_heads + h] : 0.0f;
       sum += added - removed;
       const float* new_value = changes.new_values.Row(c) + h * kSketchWidth;
       const float* old_value = changes.old_values.Row(c) + h * kSketchWidth;

@@ -291,7 +291,9 @@ struct Tiles {
 #endif  // SPA_HAS_QUAD_DOT
 
 template <class Arithmetic>
-concept MadeInTiles = requires { Arithmetic::kSigned; };
+concept MadeInTiles = requires(Arithmetic a) {
+  a.kSigned;
+};
 
 #if SPA_HAS_PAIR_DOT
 

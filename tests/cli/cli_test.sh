@@ -108,6 +108,12 @@ chmod +x "$work/llama-bench"
 check "a race against a program" "$spa" "${race[@]}" --llama-bench "$work/llama-bench" --llama-model "$model"
 check "2 s and 32 tokens of 0.1 s" grep -Eq "llama.cpp +1 +2.0 +5.2" "$work/out"
 
+requests() { "$spa" bench --caches none --prompt-tokens 8 -n 8 --block-length 8 --repeat 1 --steps 1 --json --parallel "$1"; }
+one=$(requests 1 | sed 's/.*"memory_bytes":\([0-9]*\).*/\1/')
+three=$(requests 3 | sed 's/.*"memory_bytes":\([0-9]*\).*/\1/')
+check "three requests at once keep three states" [ "$three" -eq $((3 * one)) ]
+refused "one state adopted by several requests" "excludes" "$spa" bench --parallel 2 --warm
+
 refused "no command" "subcommand" "$spa"
 refused "a race without a rival's model" "--llama-model" "$spa" "${race[@]}" --llama-bench "$work/llama-bench"
 refused "a rival that is none" "no JSON" "$spa" "${race[@]}" --llama-bench echo --llama-model "$model"

@@ -254,8 +254,8 @@ TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
   ExpectNear(Attention(q, sequence.kv, 1, pool), expected, 2e-4f, "output");
 }
 
-// One dimension, a query of 1: scores are the keys. Key 0 is the largest, and the others' weights are
-// shares of its own.
+// One dimension, a query of 1: scores are the keys. Key 0 is the largest, and the others' weights
+// are shares of its own.
 TEST_P(AttentionTest, WeightsAreExponentialsDownToTheLeast) {
   ThreadPool pool(1);
   constexpr size_t kKeys = 3000;
@@ -267,8 +267,7 @@ TEST_P(AttentionTest, WeightsAreExponentialsDownToTheLeast) {
   kv.StoreKeys(AllRows(kKeys), keys.View(), pool);
   kv.StoreValues(AllRows(kKeys), values.View(), pool);
   Mat<float> out(1, 1);
-  const AttentionJob job{
-      .q = q.View(), .kv = &kv, .out = out.View(), .mean_weights = mean.View()};
+  const AttentionJob job{.q = q.View(), .kv = &kv, .out = out.View(), .mean_weights = mean.View()};
   Attend({&job, 1}, 1, pool);
   const float* weights = mean.Row(0);
   for (size_t i = 1; i < kKeys; ++i) {
