@@ -200,6 +200,13 @@ CacheResult MeasureCache(Engine& engine, const CacheSpec& spec, const Flags& fla
   options.block_length = flags.block;
   options.window = flags.window;
   options.stop = Stop::kNever;
+  const MemoryNeed need = NeedOf(engine, flags.prompt, options, *cache);
+  const size_t bytes =
+      flags.parallel * need.state + WorkspaceBytes(engine, flags.parallel * need.rows);
+  if (const size_t left = AvailableMemory(); bytes > left) {
+    throw Error("{} would take {} of memory, and {} are left: give fewer requests or tokens",
+                Counted(flags.parallel, "request"), FormatBytes(bytes), FormatBytes(left));
+  }
   CacheResult best;
   best.cache = cache->description;
   best.step_seconds = best.first_seconds = 1e300;

@@ -43,25 +43,22 @@ void SketchRow(const float* HWY_RESTRICT row, size_t num_heads, size_t head_dim,
   }
 }
 
-// Outputs that are followed together, so that a key is read once for all of them.
-constexpr size_t kTogether = 4;
-
 // dots[r] = queries[r] times the key, both [n]
-HWY_INLINE void Dots(const float* const (&queries)[kTogether], const float* HWY_RESTRICT key,
-                     size_t n, float (&dots)[kTogether]) {
+HWY_INLINE void Dots(const float* const (&queries)[kFollowedTogether],
+                     const float* HWY_RESTRICT key, size_t n, float (&dots)[kFollowedTogether]) {
   constexpr hn::CappedTag<float, 8> df;
   const size_t lanes = hn::Lanes(df);
-  hn::Vec<decltype(df)> even[kTogether], odd[kTogether];
-  for (size_t r = 0; r < kTogether; ++r) even[r] = odd[r] = hn::Zero(df);
+  hn::Vec<decltype(df)> even[kFollowedTogether], odd[kFollowedTogether];
+  for (size_t r = 0; r < kFollowedTogether; ++r) even[r] = odd[r] = hn::Zero(df);
   size_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
     const auto k0 = hn::LoadU(df, key + i), k1 = hn::LoadU(df, key + i + lanes);
-    for (size_t r = 0; r < kTogether; ++r) {
+    for (size_t r = 0; r < kFollowedTogether; ++r) {
       even[r] = hn::MulAdd(hn::LoadU(df, queries[r] + i), k0, even[r]);
       odd[r] = hn::MulAdd(hn::LoadU(df, queries[r] + i + lanes), k1, odd[r]);
     }
   }
-  for (size_t r = 0; r < kTogether; ++r) {
+  for (size_t r = 0; r < kFollowedTogether; ++r) {
     dots[r] = hn::GetLane(hn::SumOfLanes(df, hn::Add(even[r], odd[r])));
     for (size_t rest = i; rest < n; ++rest) dots[r] += queries[r][rest] * key[rest];
   }
@@ -72,21 +69,22 @@ void Weights(const KeyChanges& changes, std::span<const FollowedOutput> outputs,
              Mat<float>& weights) {
   constexpr hn::CappedTag<float, 8> df;
   const size_t num_heads = changes.num_heads, count = 2 * changes.size() * num_heads;
-  weights.Resize(kTogether, (count + hn::Lanes(df) - 1) / hn::Lanes(df) * hn::Lanes(df));
+  weights.Resize(kFollowedTogether, (count + hn::Lanes(df) - 1) / hn::Lanes(df) * hn::Lanes(df));
   // Where there are fewer outputs the first is followed several times.
   const auto output = [&](size_t r) -> const FollowedOutput& {
     return outputs[r < outputs.size() ? r : 0];
   };
   for (size_t h = 0; h < num_heads; ++h) {
-    const float* queries[kTogether];
-    for (size_t r = 0; r < kTogether; ++r) queries[r] = output(r).query + h * changes.head_dim;
+    const float* queries[kFollowedTogether];
+    for (size_t r = 0; r < kFollowedTogether; ++r)
+      queries[r] = output(r).query + h * changes.head_dim;
     const size_t first = h / changes.group * changes.head_dim;
     for (size_t c = 0; c < changes.size(); ++c) {
       for (size_t old = 0; old < 2; ++old) {
         const Mat<float>& keys = old == 1 ? changes.old_keys : changes.new_keys;
-        float dots[kTogether];
+        float dots[kFollowedTogether];
         Dots(queries, keys.Row(c) + first, changes.head_dim, dots);
-        for (size_t r = 0; r < kTogether; ++r) {
+        for (size_t r = 0; r < kFollowedTogether; ++r) {
           weights.Row(r)[(2 * c + old) * num_heads + h] =
               changes.score_scale * dots[r] - output(r).log_sums[h];
         }
@@ -132,8 +130,8 @@ bool UpdateOutput(const KeyChanges& changes, const float* HWY_RESTRICT weights,
 
 void FollowOutputs(const KeyChanges& changes, std::span<FollowedOutput> outputs) {
   thread_local Mat<float> weights;
-  for (size_t first = 0; first < outputs.size(); first += kTogether) {
-    const auto some = outputs.subspan(first, std::min(kTogether, outputs.size() - first));
+  for (size_t first = 0; first < outputs.size(); first += kFollowedTogether) {
+    const auto some = outputs.subspan(first, std::min(kFollowedTogether, outputs.size() - first));
     Weights(changes, some, weights);
     for (size_t r = 0; r < some.size(); ++r) {
       some[r].is_trusted = UpdateOutput(changes, weights.Row(r), some[r]);

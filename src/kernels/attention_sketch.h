@@ -48,6 +48,9 @@ struct FollowedOutput {
   bool is_trusted = true;
 };
 
+// Outputs that read a changed key together: pass as many at a time, or a multiple.
+inline constexpr size_t kFollowedTogether = 4;
+
 // Brings the outputs up to date.
 void Follow(const KeyChanges& changes, std::span<FollowedOutput> outputs);
 

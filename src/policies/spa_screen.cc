@@ -18,8 +18,6 @@ constexpr float kLeastDrift = 1e-6f;
 constexpr double kCostOfChange = 2.0, kOtherDimensions = 64.0;
 // How many layers' answers share_saved_ remembers.
 constexpr double kMemory = 16.0;
-// Rows of a task.
-constexpr size_t kFollowedAtATime = 4;
 
 }  // namespace
 
@@ -120,13 +118,13 @@ void AttentionScreen::FollowRows(const KeysView& view, Layer& layer) const {
     if (layer.is_known[place] != 0) places.push_back(place);
   }
   const size_t q_dim = changes.num_heads * changes.head_dim;
-  const size_t num_parts = (places.size() + kFollowedAtATime - 1) / kFollowedAtATime;
-  ParallelRows(*view.pool, num_parts, kFollowedAtATime * changes.size() * q_dim, [&](size_t part) {
+  const size_t num_parts = (places.size() + kFollowedTogether - 1) / kFollowedTogether;
+  ParallelRows(*view.pool, num_parts, kFollowedTogether * changes.size() * q_dim, [&](size_t part) {
     thread_local Mat<float> queries;
-    queries.Resize(kFollowedAtATime, q_dim);
+    queries.Resize(kFollowedTogether, q_dim);
     std::vector<FollowedOutput> outputs;
-    const size_t first = part * kFollowedAtATime;
-    const size_t end = std::min(places.size(), first + kFollowedAtATime);
+    const size_t first = part * kFollowedTogether;
+    const size_t end = std::min(places.size(), first + kFollowedTogether);
     for (size_t i = first; i < end; ++i) {
       float* query = queries.Row(i - first);
       view.kept_q->Load(static_cast<uint32_t>(layer.first_row + places[i]), query);
